@@ -22,7 +22,7 @@ from shardmill.sinks.points.payload import DIGEST, hash_payloads
 # Rounding moves a projection by some millionths, and a change of a thousandth of the vector by about a thousandth.
 _TOLERANCE = 1e-4
 _SEED = 34
-# Rows of a run that share an id are compared one by one, up to so many.
+# Rows of a run that share an id are compared one by one, up to this number.
 _MOST_ALIKE = 64
 
 

@@ -37,7 +37,9 @@ from tests.support.points import (
     shipment_for,
 )
 
-STORES = ("qdrant", "milvus", "milvus_server", "chroma", "redis")
+STORES = ("qdrant_local", "milvus_lite", "milvus_server", "chroma", "redis")
+
+CLIENTS = {"chroma": "chromadb", "redis": "redis", "milvus_server": "pymilvus"}
 
 
 @pytest.fixture(scope="module", params=STORES)
@@ -49,8 +51,8 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         with SERVERS[name](folder, port):
             yield lambda: address_at(name, port, f"c{uuid.uuid4().hex[:8]}")
         return
-    needed("qdrant_client" if name == "qdrant" else "milvus_lite")
-    place = f"qdrant:{folder}/all#" if name == "qdrant" else f"milvus:{folder}/all.db#"
+    needed("qdrant_client" if name == "qdrant_local" else "milvus_lite")
+    place = f"qdrant:{folder}/all#" if name == "qdrant_local" else f"milvus:{folder}/all.db#"
     yield lambda: f"{place}c{uuid.uuid4().hex[:8]}"
 
 
@@ -370,7 +372,7 @@ def test_redis_asks_for_a_password(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [*SERVERS])
 def test_a_server_that_is_away_at_the_start(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    needed({"chroma": "chromadb", "redis": "redis"}.get(name, "pymilvus"))
+    needed(CLIENTS[name])
     monkeypatch.setattr(PointDelivery, "start_patience_s", 1.0)
     rows = make_rows(["a"])
     with pytest.raises(DatabaseError, match="cannot be reached") as refused:
@@ -383,6 +385,7 @@ def test_a_server_that_is_away_at_the_start(name: str, monkeypatch: pytest.Monke
 def test_a_server_that_goes_away_in_the_middle(
     name: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    needed(CLIENTS[name])
     folder, port = tmp_path_factory.mktemp(name), new_port()
     address, rows = address_at(name, port, "rows"), make_rows([f"k{i}" for i in range(300)])
     monkeypatch.setattr("shardmill.sinks.points.base._BATCH_BYTES", 1000)

@@ -48,7 +48,7 @@ class VerifyOptions(OfResult, Trusting, Printing):
     dims: int | None = option(None, "Dimensions that each vector must have.", metavar="N", common=True, ge=1)
     to: Places = option(
         (),
-        "Compare this store with the run, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.",
+        "Compare this store with the run, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.",
         metavar="ADDRESS",
         common=True,
         accepts=NAMES,

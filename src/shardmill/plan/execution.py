@@ -173,7 +173,7 @@ class Delivering(ExecutionOptions):
 
     into: Places = option(
         (),
-        "Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.",
+        "Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See docs/sinks.md.",
         group=RESULT,
         metavar="ADDRESS",
         accepts=NAMES,

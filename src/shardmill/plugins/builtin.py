@@ -10,6 +10,10 @@ _FORMATS = (
     *("jsonl", "text", "csv", "tsv", "parquet", "orc", "avro", "arrow", "json", "pickle", "excel"),
     *("files", "webdataset", "mds"),
 )
+_SINKS = (
+    *("parts", "postgresql", "lance", "delta", "iceberg", "duckdb", "sqlite"),
+    *("qdrant", "qdrant_local", "milvus", "milvus_lite", "chroma", "redis"),
+)
 _SCHEMES = ("run", "range", "postgresql", "mysql", "sqlite", "duckdb", "lance", "python")
 
 BUILTIN: dict[str, dict[str, str]] = {
@@ -33,10 +37,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "plugins": f"{_DECLARED}:PLUGINS",
     },
     "sources": {name: f"shardmill.sources.kinds:{name.upper()}" for name in (*_FORMATS, *_SCHEMES)},
-    "sinks": {
-        name: f"shardmill.sinks.kinds:{name.upper()}"
-        for name in ("parts", "postgresql", "lance", "delta", "iceberg", "duckdb", "sqlite")
-    },
+    "sinks": {name: f"shardmill.sinks.kinds:{name.upper()}" for name in _SINKS},
     "engines": {
         name: f"shardmill.engines.kinds:{name.upper()}"
         for name in ("local", "ssh", "slurm", "ray", "kubernetes", "argo", "pool")

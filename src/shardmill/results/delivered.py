@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,26 +14,34 @@ from shardmill.core.errors import ShardmillError
 from shardmill.core.hashing import Hashes, hash_rows
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
+from shardmill.results.delivered_points import compare_points
 from shardmill.results.delivery import read_rows_of, shipment_of
 from shardmill.results.report import Check
 from shardmill.sinks.address import open_delivery
-from shardmill.sinks.base import Shipment
+from shardmill.sinks.base import Delivery, Shipment
+from shardmill.sinks.points.base import PointDelivery
 
 _NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Discrepancy:
-    """How the rows of a store differ from those of a run; hashes of keys, or of whole rows if rows have no key."""
+    """How the rows of a store differ from those of a run; hashes of keys, or of whole rows if rows have no key.
+
+    Of `leftover` rows the store has what the run has no more, such as later windows; `unstored` ones have no vector,
+    in a store of vectors.
+    """
 
     missing: Hashes
     changed: Hashes
     doubled: Hashes
     others: int
+    leftover: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
+    unstored: int = 0
 
     @property
     def any(self) -> bool:
-        return bool(len(self.missing) or len(self.changed) or len(self.doubled))
+        return any(map(len, (self.missing, self.changed, self.doubled, self.leftover)))
 
 
 def check_delivery(ledger: Ledger, plan: Plan, address: str, commits: dict[int, Commit]) -> Check:
@@ -43,19 +51,30 @@ def check_delivery(ledger: Ledger, plan: Plan, address: str, commits: dict[int, 
     try:
         store = open_delivery(address, shipment)
         try:
-            found = _compare(_hash(_rows(ledger, parts), shipment), _hash(store.scan(), shipment))
+            found = _look(store, _rows(ledger, parts), shipment)
         finally:
             store.close()
     except ShardmillError as error:
         return Check("delivered", False, error.message)
-    rows = sum(commit.rows_in_part for commit in parts)
+    rows = sum(commit.rows_in_part for commit in parts) - found.unstored
     seen = f"{rows - len(found.missing) - len(found.changed):,} of {rows:,} rows are in {address} as in the run"
-    for what, hashes in (("missing", found.missing), ("changed", found.changed), ("doubled", found.doubled)):
-        if len(hashes):
+    for what in ("missing", "changed", "doubled", "left over"):
+        if len(hashes := getattr(found, what.replace(" ", ""))):
             seen += f", {len(hashes):,} {what}{_name(ledger, parts, shipment, hashes)}"
+    if found.unstored:
+        seen += f"; {found.unstored:,} rows have no vector, and are not stored there"
     if found.others:
         seen += f"; {found.others:,} rows there are not of this run"
     return Check("delivered", not found.any, seen)
+
+
+def _look(store: Delivery, rows: Iterator[pa.RecordBatch], shipment: Shipment) -> Discrepancy:
+    if isinstance(store, PointDelivery):
+        seen = compare_points(store, rows)
+        return Discrepancy(
+            seen.missing, seen.changed, seen.doubled, seen.others, leftover=seen.leftover, unstored=seen.without_vector
+        )
+    return _compare(_hash(rows, shipment), _hash(store.scan(), shipment))
 
 
 def _rows(ledger: Ledger, parts: Iterable[Commit]) -> Iterator[pa.RecordBatch]:

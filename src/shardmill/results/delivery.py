@@ -67,6 +67,8 @@ class Courier:
     lease_s: float = 60.0
     stop: threading.Event = field(default_factory=threading.Event)
     quiet: bool = True
+    # A store that does not count its lots gets all of them anew.
+    again: bool = False
 
     def __post_init__(self) -> None:
         self._commits = self.ledger.commits.read_complete(self.plan)
@@ -86,6 +88,9 @@ class Courier:
     def commit(self) -> dict[str, Any]:
         """Commit all lots that the store does not have, staging those that are left."""
         lots, made, pause = self._lots(), 0, _FIRST_PAUSE_S
+        if self.again and not self._store.counts:
+            for lot in lots:
+                self.ledger.lots.forget(self._name("lot", lot.number))
         self._refuse_changed(lots[: self._store.count()])
         with Bar("delivering", quiet=self.quiet) as bar:
             while (there := self._store.count()) < len(lots) and not self.stop.is_set():
@@ -190,10 +195,13 @@ def stage_lots(ledger: Ledger, plan: Plan, address: str, worker: str, *, lease_s
 
 
 def deliver_run(
-    ledger: Ledger, plan: Plan, address: str, *, lease_s: float = 60.0, quiet: bool = True
+    ledger: Ledger, plan: Plan, address: str, *, lease_s: float = 60.0, again: bool = False, quiet: bool = True
 ) -> dict[str, Any]:
-    """Deliver everything that the store does not have. After a kill, the rest is delivered."""
-    courier = Courier(ledger, plan, address, lease_s=lease_s, quiet=quiet)
+    """Deliver everything that the store does not have. After a kill, the rest is delivered.
+
+    A store that replaces rows by their ids gets all of them `again`, which repairs it.
+    """
+    courier = Courier(ledger, plan, address, lease_s=lease_s, quiet=quiet, again=again)
     try:
         return courier.commit()
     finally:

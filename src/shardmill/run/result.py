@@ -86,13 +86,14 @@ class Run:
     def deliver(self, address: str, *, quiet: bool = True) -> int:
         """Deliver the finished rows to a store, such as "lance:reviews.lance", and return how many it then has.
 
-        What it has of this run is not delivered again. `verify` compares it with the run from now on.
+        What a table has of this run is not delivered again; a vector database gets every row, which repairs it.
+        `verify` compares it with the run from now on.
         """
         from shardmill.results.delivery import deliver_run, remember_delivery
 
         with timed_step(self.plan.id, self.plan.generation, "deliver"):
             address = absolute_address(address)
-            found = deliver_run(self.ledger, self.plan, address, quiet=quiet)
+            found = deliver_run(self.ledger, self.plan, address, again=True, quiet=quiet)
         remember_delivery(self.ledger, address)
         return int(found["rows"])
 

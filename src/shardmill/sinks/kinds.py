@@ -34,3 +34,29 @@ DUCKDB = SinkKind(
 SQLITE = SinkKind(
     name="sqlite", schemes=("sqlite:",), delivery=f"{_HERE}.databases.sqlite:SqliteDelivery", reach="machine"
 )
+
+# A server before a file: the address of either begins with the name of the store.
+QDRANT = SinkKind(
+    name="qdrant", schemes=("qdrant://",), delivery=f"{_HERE}.points.qdrant:QdrantDelivery", extras=("qdrant",)
+)
+QDRANT_LOCAL = SinkKind(
+    name="qdrant_local",
+    schemes=("qdrant:",),
+    delivery=f"{_HERE}.points.qdrant:QdrantDelivery",
+    reach="machine",
+    extras=("qdrant",),
+)
+MILVUS = SinkKind(
+    name="milvus", schemes=("milvus://",), delivery=f"{_HERE}.points.milvus:MilvusDelivery", extras=("milvus",)
+)
+MILVUS_LITE = SinkKind(
+    name="milvus_lite",
+    schemes=("milvus:",),
+    delivery=f"{_HERE}.points.milvus:MilvusDelivery",
+    reach="machine",
+    extras=("milvus",),
+)
+CHROMA = SinkKind(
+    name="chroma", schemes=("chroma://",), delivery=f"{_HERE}.points.chroma:ChromaDelivery", extras=("chroma",)
+)
+REDIS = SinkKind(name="redis", schemes=("redis://",), delivery=f"{_HERE}.points.redis:RedisDelivery", extras=("redis",))

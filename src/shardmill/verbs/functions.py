@@ -133,7 +133,8 @@ def answer(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See
+        docs/sinks.md.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
@@ -231,7 +232,8 @@ def apply(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See
+        docs/sinks.md.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     batch_rows: Items per transaction. Default: 512.
@@ -484,7 +486,8 @@ def embed(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See
+        docs/sinks.md.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
@@ -601,7 +604,8 @@ def generate(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See
+        docs/sinks.md.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
@@ -723,7 +727,8 @@ def load(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See
+        docs/sinks.md.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
@@ -989,7 +994,8 @@ def summarize(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See
+        docs/sinks.md.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.

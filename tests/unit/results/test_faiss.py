@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from shardmill.results.faiss import build_index, choose_kind
 
 from shardmill.core.errors import MissingExtra, StoreError, UsageError
 from shardmill.models.retrieval.vectors import normalized
 from shardmill.plan.execution import Following
-from shardmill.results import faiss as indexing
+from shardmill.results.files import faiss as indexing
+from shardmill.results.files.faiss import build_index, choose_kind
 from shardmill.run import Run, start
 from shardmill.store import locate
 from shardmill.testing import InProcessEngine, fake_vector
@@ -258,7 +258,7 @@ def test_a_full_disk_leaves_the_earlier_files(run: Run, tmp_path: Path, monkeypa
 
 KILLED = """
 import os, signal, sys
-from shardmill.results import faiss
+from shardmill.results.files import faiss
 from shardmill.run import Run
 
 def die(*how):

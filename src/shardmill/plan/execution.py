@@ -173,7 +173,7 @@ class Delivering(ExecutionOptions):
 
     into: Places = option(
         (),
-        "Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See docs/sinks.md.",
+        "Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.",
         group=RESULT,
         metavar="ADDRESS",
         accepts=NAMES,

@@ -133,8 +133,7 @@ def answer(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See
-        docs/sinks.md.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
@@ -232,8 +231,7 @@ def apply(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See
-        docs/sinks.md.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     batch_rows: Items per transaction. Default: 512.
@@ -486,8 +484,7 @@ def embed(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See
-        docs/sinks.md.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
@@ -604,8 +601,7 @@ def generate(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See
-        docs/sinks.md.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
@@ -727,8 +723,7 @@ def load(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See
-        docs/sinks.md.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
@@ -994,8 +989,7 @@ def summarize(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable. See
-        docs/sinks.md.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.

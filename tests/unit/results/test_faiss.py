@@ -20,6 +20,7 @@ from shardmill.core.errors import MissingExtra, StoreError, UsageError
 from shardmill.models.retrieval.vectors import normalized
 from shardmill.plan.execution import Following
 from shardmill.results.files import faiss as indexing
+from shardmill.results.files import npy
 from shardmill.results.files.faiss import build_index, choose_kind
 from shardmill.run import Run, start
 from shardmill.store import locate
@@ -249,7 +250,7 @@ def test_a_full_disk_leaves_the_earlier_files(run: Run, tmp_path: Path, monkeypa
     def full(*how: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(indexing, "_write_parquet", full)
+    monkeypatch.setattr(npy, "open_parquet", full)
     with pytest.raises((OSError, StoreError)):
         run.merge(tmp_path / "index.faiss")
     assert {path.name: path.read_bytes() for path in tmp_path.glob("index.*")} == before
@@ -258,13 +259,13 @@ def test_a_full_disk_leaves_the_earlier_files(run: Run, tmp_path: Path, monkeypa
 
 KILLED = """
 import os, signal, sys
-from shardmill.results.files import faiss
+from shardmill.results.files import npy
 from shardmill.run import Run
 
 def die(*how):
     os.kill(os.getpid(), signal.SIGKILL)
 
-faiss._write_parquet = die
+npy.open_parquet = die
 Run(sys.argv[1]).merge(sys.argv[2])
 """
 

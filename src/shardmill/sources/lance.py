@@ -30,6 +30,8 @@ FORMAT, SCHEME = "lance", "lance:"
 _VERSIONS = "_versions"
 # Its own is 2 GiB, which would hold that much of a fragment ahead.
 _AHEAD_BYTES, _AHEAD_BATCHES = 32 << 20, 2
+# Each batch of the library has a price, so that they are larger than ours.
+_SCANNED_ROWS = 8 * BATCH_ROWS
 
 
 class Fragment(NamedTuple):
@@ -68,7 +70,8 @@ class LanceSource(Source):
 
 
 def _scan(file: SourceFile, each: Fragment, start: int, stop: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-    at_once = max(1, min(BATCH_ROWS, BATCH_BYTES * each.rows // each.size_bytes))
+    fitting = max(1, BATCH_BYTES * each.rows // each.size_bytes)
+    at_once = min(BATCH_ROWS, fitting)
     if not names:
         for at in range(start, stop, BATCH_ROWS):
             yield pa.RecordBatch.from_struct_array(pa.array([{}] * min(BATCH_ROWS, stop - at), pa.struct([])))
@@ -78,7 +81,7 @@ def _scan(file: SourceFile, each: Fragment, start: int, stop: int, names: list[s
             columns=names,
             offset=start,
             limit=stop - start,
-            batch_size=at_once,
+            batch_size=min(_SCANNED_ROWS, fitting),
             batch_readahead=_AHEAD_BATCHES,
             io_buffer_size=_AHEAD_BYTES,
         )

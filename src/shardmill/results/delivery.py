@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from shardmill.core.console import Bar
 from shardmill.core.errors import StepFailed, StoreError, UsageError
-from shardmill.ledger import DONE, FAILED, Commit, Ledger
+from shardmill.ledger import DONE, FAILED, Commit, Ledger, Step
 from shardmill.plan import ITEM, WINDOW, Plan
 from shardmill.results.merge import part_schema
 from shardmill.results.windows import has_items
@@ -91,6 +91,7 @@ class Courier:
         if self.again and not self._store.counts:
             for lot in lots:
                 self.ledger.lots.forget(self._name("lot", lot.number))
+        self._store.prepare()
         self._refuse_changed(lots[: self._store.count()])
         with Bar("delivering", quiet=self.quiet) as bar:
             while (there := self._store.count()) < len(lots) and not self.stop.is_set():
@@ -103,7 +104,7 @@ class Courier:
                     self.stop.wait(pause)
                     pause = min(_LONGEST_PAUSE_S, pause * 1.5)
             bar.at(1.0, f"{len(lots):,} of {len(lots):,} lots")
-        done = [] if self.stop.is_set() else self._store.finish(self._ready(lots))
+        done = [] if self.stop.is_set() else self._store.finish([*map(self._recorded, lots)])
         return {"delivered": made, "lots": len(lots), "rows": sum(c.rows_in_part for c in self._commits), "done": done}
 
     def _ready(self, lots: list[Lot]) -> list[Lot]:
@@ -119,7 +120,7 @@ class Courier:
         """Stage a lot, unless that was done; None while another process is at it."""
         records, name = self.ledger.lots, self._name("lot", lot.number)
         seen = records.take(name, self.worker, self.lease_s)
-        if seen.state == DONE and seen.result["digest"] != lot.digest:
+        if seen.state == DONE and not self._is_usable(seen, lot):
             records.forget(name)
             seen = records.take(name, self.worker, self.lease_s)
         if seen.state == FAILED:
@@ -136,6 +137,14 @@ class Courier:
             found = records.find(name)
             seen = found if found is not None else seen
         return seen.result["staged"] if seen.state == DONE else None
+
+    def _is_usable(self, seen: Step, lot: Lot) -> bool:
+        """Whether what was staged is of these rows, and still there."""
+        return bool(seen.result["digest"] == lot.digest) and self._store.is_staged(seen.result["staged"])
+
+    def _recorded(self, lot: Lot) -> Lot:
+        seen = self.ledger.lots.find(self._name("lot", lot.number))
+        return replace(lot, staged=seen.result["staged"]) if seen is not None and seen.state == DONE else lot
 
     def _lots(self) -> list[Lot]:
         """The lots of this delivery: cut by whoever comes first, and the same ever after."""

@@ -154,6 +154,10 @@ class Delivery(ABC):
         """Write the rows of a lot where nobody sees them yet; what is returned is given to `commit` as JSON."""
         return {}
 
+    def is_staged(self, staged: dict[str, Any]) -> bool:
+        """Whether what `stage` wrote is still there."""
+        return True
+
     @abstractmethod
     def commit(self, first: int, lots: Sequence[Lot]) -> bool:
         """Add lots, from number `first` on: all or none. False if it does not have `first` lots of this run."""

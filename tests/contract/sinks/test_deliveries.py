@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -241,6 +242,16 @@ class Dying:
             return made
 
         return called
+
+
+@pytest.mark.usefixtures("small_lots")
+def test_a_table_that_was_dropped_is_delivered_anew(source: Path, tmp_path: Path, address: str) -> None:
+    run = start(fake_spec(source, workers=1, into=[address], shard_bytes=600), tmp_path / "run")
+    for place in tmp_path.glob("rows*"):
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+    assert not seen_by(run, address)[0]
+    assert run.deliver(address) == 60
+    assert seen_by(run, address)[0]
 
 
 def test_rows_that_were_made_again_are_not_added(source: Path, tmp_path: Path, address: str) -> None:

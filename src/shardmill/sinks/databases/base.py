@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from shardmill.core.errors import DatabaseError
 from shardmill.sinks.base import Delivery, Lot, Shipment
 from shardmill.sinks.predicates import any_of, quoted
 from shardmill.sinks.remembered import count_lots, note, refuse_others
@@ -76,6 +78,14 @@ class DatabaseDelivery(Delivery):
             self.run("ROLLBACK")
             raise
         return True
+
+    def require_table(self) -> None:
+        """Refuse to read what is not there; a file is not created for that."""
+        if not Path(self.path).exists() or not self.has_table(self.table):
+            raise DatabaseError(
+                f"{self.address} is gone: there is no table {self.table}.",
+                hint="Deliver the run again: shardmill load --from RUN",
+            )
 
     def begin(self) -> None:
         self.run("BEGIN")

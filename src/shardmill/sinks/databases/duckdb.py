@@ -60,6 +60,7 @@ class DuckDbDelivery(DatabaseDelivery):
         self.database.unregister("_rows")
 
     def scan(self) -> Iterator[pa.RecordBatch]:
+        self.require_table()
         columns = ", ".join(map(quoted, self.shipment.schema.names))
         found = self.database.sql(f"SELECT {columns} FROM {quoted(self.table)}")
         for batch in found.to_arrow_reader(_READ_ROWS):

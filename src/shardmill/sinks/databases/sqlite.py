@@ -57,6 +57,7 @@ class SqliteDelivery(DatabaseDelivery):
         self.database.executemany(f"INSERT INTO {quoted(self.table)} VALUES ({marks})", values)
 
     def scan(self) -> Iterator[pa.RecordBatch]:
+        self.require_table()
         schema = self.shipment.schema
         columns = ", ".join(map(quoted, schema.names))
         found = self.database.execute(f"SELECT {columns} FROM {quoted(self.table)} ORDER BY rowid")

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from shardmill.core.errors import StoreError, missing_extra
 from shardmill.sinks.base import Delivery, Lot, Shipment
-from shardmill.sinks.lakes.files import delete_strays, write_data_file
-from shardmill.sinks.lakes.types import stored_schema
+from shardmill.sinks.lakes.files import delete_strays, has_data_file, write_data_file
+from shardmill.sinks.lakes.types import as_delivered, stored_schema
 from shardmill.sinks.predicates import any_of
 from shardmill.sinks.remembered import generation_of, note, refuse_columns, refuse_others
 from shardmill.store.clients import options_for_others
@@ -74,6 +74,9 @@ class DeltaDelivery(Delivery):
     def stage(self, lot: Lot) -> dict[str, Any]:
         return write_data_file(self._place, self.shipment, self._schema, lot)
 
+    def is_staged(self, staged: dict[str, Any]) -> bool:
+        return has_data_file(self._place, staged)
+
     def commit(self, first: int, lots: Sequence[Lot]) -> bool:
         table = self._open()
         if self._count(table, self.shipment.generation) != first:
@@ -99,7 +102,7 @@ class DeltaDelivery(Delivery):
     def scan(self) -> Iterator[pa.RecordBatch]:
         dataset = self._open().to_pyarrow_dataset()
         for batch in dataset.to_batches(columns=self.shipment.schema.names, batch_size=_READ_ROWS):
-            yield from pa.Table.from_batches([batch]).cast(self.shipment.schema).to_batches()
+            yield from as_delivered(pa.Table.from_batches([batch]), self.shipment.schema)
 
     def delete(self, keys: pa.RecordBatch) -> None:
         for at in range(0, keys.num_rows, _KEYS_AT_ONCE):

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shardmill.core.errors import UsageError
 from shardmill.sinks.base import Lot, Shipment
 from shardmill.store import locate
 
@@ -36,6 +37,11 @@ def write_data_file(folder: str, shipment: Shipment, schema: pa.Schema, lot: Lot
     return {"path": name, "size": found.size if found else 0, "rows": bounds.rows, "stats": bounds.to_json()}
 
 
+def has_data_file(folder: str, staged: dict[str, Any]) -> bool:
+    store, key = locate(f"{folder}/{staged['path']}")
+    return store.head(key) is not None
+
+
 def delete_strays(folder: str, shipment: Shipment, lots: Sequence[Lot], live: Iterable[str]) -> int:
     """Delete the data files of this run that neither a lot nor the table names: those of attempts that died or lost."""
     store, prefix = locate(f"{folder}/{name_prefix(shipment)}")
@@ -52,10 +58,20 @@ def _large(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
         held.append(batch)
         rows += batch.num_rows
         if rows >= _ROW_GROUP_ROWS:
-            yield pa.Table.from_batches(held).cast(schema)
+            yield _cast(held, schema)
             held, rows = [], 0
     if rows:
-        yield pa.Table.from_batches(held).cast(schema)
+        yield _cast(held, schema)
+
+
+def _cast(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    try:
+        return pa.Table.from_batches(batches).cast(schema)
+    except pa.ArrowInvalid as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise UsageError(
+            f"A value does not fit its column: {reason}.", hint="Keep that column as text: --keep NAME:string"
+        ) from error
 
 
 class FileBounds:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from shardmill.core.errors import ShardmillError, StoreError, UsageError, missing_extra
 from shardmill.sinks.base import Delivery, Lot, Shipment
-from shardmill.sinks.lakes.files import delete_strays, write_data_file
+from shardmill.sinks.lakes.files import delete_strays, has_data_file, write_data_file
 from shardmill.sinks.lakes.types import as_delivered, stored_schema
 from shardmill.sinks.remembered import count_lots, note, refuse_columns, refuse_others
 from shardmill.store.clients import find_endpoint
@@ -87,6 +87,9 @@ class IcebergDelivery(Delivery):
         fields = table.schema().as_arrow()
         schema = pa.schema([fields.field(name) for name in self.shipment.schema.names])
         return write_data_file(_as_place(_data_folder(table)), self.shipment, schema, lot)
+
+    def is_staged(self, staged: dict[str, Any]) -> bool:
+        return has_data_file(_as_place(_data_folder(self._open())), staged)
 
     def commit(self, first: int, lots: Sequence[Lot]) -> bool:
         table = self._open()

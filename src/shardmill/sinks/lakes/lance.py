@@ -16,6 +16,7 @@ from shardmill.core.errors import StoreError, missing_extra
 from shardmill.sinks.base import Delivery, Lot, Shipment
 from shardmill.sinks.predicates import any_of
 from shardmill.sinks.remembered import count_lots, note, refuse_columns, refuse_others
+from shardmill.store import locate
 from shardmill.store.clients import options_for_others
 
 SCHEME = "lance:"
@@ -66,6 +67,11 @@ class LanceDelivery(Delivery):
         except OSError as error:
             raise rows.error or self._lost(error) from error
         return {"fragments": [fragment.to_json() for fragment in made if fragment.physical_rows]}
+
+    def is_staged(self, staged: dict[str, Any]) -> bool:
+        names = [file["path"] for fragment in staged["fragments"] for file in fragment["files"]]
+        places = [locate(f"{self._place}/data/{name}") for name in names]
+        return all(store.head(key) is not None for store, key in places)
 
     def commit(self, first: int, lots: Sequence[Lot]) -> bool:
         there = self._open()

@@ -48,6 +48,6 @@ def _describe(plugin: Plugin) -> dict[str, Any]:
     if isinstance(kind, SourceKind):
         return {"takes": [*kind.suffixes, *kind.schemes, *(["--query"] if kind.database else [])], "reach": kind.reach}
     if isinstance(kind, SinkKind):
-        option = "--into" if kind.delivery else "--to" if kind.schemes else "--out"
+        option = "--to" if kind.table else "--into" if kind.delivery else "--out"
         return {"takes": [option, *kind.schemes], "reach": kind.reach}
     return {"takes": [], "reach": ""}

@@ -12,6 +12,7 @@ POSTGRESQL = SinkKind(
     schemes=("postgresql://", "postgres://"),
     writer=f"{_HERE}.postgres:open_sink",
     table=f"{_HERE}.table",
+    delivery=f"{_HERE}.databases.postgres:PostgresDelivery",
     progress="shardmill.postgres.batches:read_progress",
     extras=("postgres",),
 )

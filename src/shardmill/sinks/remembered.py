@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -55,10 +56,12 @@ def refuse_others(address: str, shipment: Shipment, kept: Mapping[str, str], lot
         )
 
 
-def refuse_columns(address: str, shipment: Shipment, found: pa.Schema, as_stored: pa.Schema | None = None) -> None:
-    """Refuse a store whose columns are not those of the rows, `as_stored` there."""
-    wanted = {field.name: field.type for field in as_stored or shipment.schema}
-    there = {field.name: field.type for field in found}
+def refuse_columns(address: str, shipment: Shipment, found: Any, as_stored: Any = None) -> None:
+    """Refuse a store whose columns are not those of the rows, `as_stored` there.
+
+    Columns are a schema of Arrow, or types by name, as the store writes them.
+    """
+    wanted, there = _types(as_stored or shipment.schema), _types(found)
     if missing := [name for name in wanted if name not in there]:
         raise _unfit(address, f"it has no column {', '.join(missing)}")
     if more := [name for name in there if name not in wanted]:
@@ -66,6 +69,10 @@ def refuse_columns(address: str, shipment: Shipment, found: pa.Schema, as_stored
     for name, kind in wanted.items():
         if there[name] != kind:
             raise _unfit(address, f"its column {name} is {there[name]}, and that of the result {kind}")
+
+
+def _types(columns: Any) -> dict[str, Any]:
+    return {f.name: f.type for f in columns} if isinstance(columns, pa.Schema) else dict(columns)
 
 
 def _unfit(address: str, why: str) -> UsageError:

@@ -84,8 +84,6 @@ def test_a_spec_of_a_package_that_is_not_installed(shardmill: Cli, tmp_path: Pat
     assert_told(said, 2, "'mbox' is not a supported format.", "shardmill plugins")
     said = told('source = "range:0:9"', 'into = "outbox:rows"')
     assert_told(said, 2, "No sink takes 'outbox:", "shardmill plugins")
-    said = told('source = "range:0:9"', 'into = "postgresql:///docs"')
-    assert_told(said, 2, "Workers write to the sink 'postgresql' themselves", "--to postgresql:///docs --table NAME")
 
 
 def test_two_packages_with_one_scheme_have_neither(lakes: Lakes, shardmill: Cli) -> None:

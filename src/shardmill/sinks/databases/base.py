@@ -72,7 +72,8 @@ class DatabaseDelivery(Delivery):
                 for batch in lot.read():
                     self.insert(batch)
             for name, value in note(self.shipment, first + len(lots)).items():
-                self.run(f"INSERT OR REPLACE INTO {NOTES} VALUES (?, ?, ?)", [self.table, name, value])
+                self.run(f"DELETE FROM {NOTES} WHERE place = ? AND name = ?", [self.table, name])
+                self.run(f"INSERT INTO {NOTES} VALUES (?, ?, ?)", [self.table, name, value])
             self.run("COMMIT")
         except BaseException:
             self.run("ROLLBACK")
@@ -81,11 +82,14 @@ class DatabaseDelivery(Delivery):
 
     def require_table(self) -> None:
         """Refuse to read what is not there; a file is not created for that."""
-        if not Path(self.path).exists() or not self.has_table(self.table):
+        if not self.exists() or not self.has_table(self.table):
             raise DatabaseError(
                 f"{self.address} is gone: there is no table {self.table}.",
                 hint="Deliver the run again: shardmill load --from RUN",
             )
+
+    def exists(self) -> bool:
+        return Path(self.path).exists()
 
     def begin(self) -> None:
         self.run("BEGIN")

@@ -1,0 +1,130 @@
+"""PostgreSQL with pgvector as a store that finished rows are delivered to: `postgresql://…/DATABASE#TABLE`.
+
+`load` has workers write to a table themselves, which updates rows by their key (sinks/postgres.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shardmill.core.errors import DatabaseError
+from shardmill.postgres.connect import connect, explained
+from shardmill.postgres.copy import encode, sent_type
+from shardmill.postgres.tables import ensure_vector
+from shardmill.postgres.types import sql_type
+from shardmill.sinks.base import Lot
+from shardmill.sinks.databases.base import NOTES, DatabaseDelivery
+from shardmill.sinks.parquet import is_vector
+from shardmill.sinks.predicates import quoted
+from shardmill.sinks.remembered import refuse_columns
+
+_READ_ROWS = 2000
+_PATIENCE_S = 15.0
+_LOT = "shardmill_lot"
+# pgvector builds graphs of up to this many dimensions.
+_MOST_INDEXED = {"vector": 2000, "halfvec": 4000}
+_COLUMNS = """
+SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
+WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+
+
+class PostgresDelivery(DatabaseDelivery):
+    def connect(self) -> Any:
+        return connect(self.path, patience_s=_PATIENCE_S, autocommit=True)
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with explained(self.database):
+            cursor = self.database.execute(sql.replace("%", "%%").replace("?", "%s"), list(values))
+            return cursor.fetchall() if cursor.description is not None else []
+
+    def exists(self) -> bool:
+        return True
+
+    def has_table(self, name: str) -> bool:
+        return self.run("SELECT to_regclass(?)::oid", [quoted(name)])[0][0] is not None
+
+    def begin(self) -> None:
+        """Lock the notes. Who is paused inside its transaction is cut off by the server, so that another may go on."""
+        self.run("BEGIN")
+        self.run("SET LOCAL idle_in_transaction_session_timeout = '1min'")
+        self.run(f"LOCK TABLE {NOTES} IN EXCLUSIVE MODE")
+
+    def create(self) -> None:
+        if any(_vector_type(field.type) for field in self.shipment.schema):
+            with explained(self.database):
+                ensure_vector(self.database)
+        columns = ", ".join(f"{quoted(f.name)} {_column_type(f.type)}" for f in self.shipment.schema)
+        self.run(f"CREATE TABLE IF NOT EXISTS {quoted(self.table)} ({columns})")
+        found = dict(self.run(_COLUMNS, [quoted(self.table)]))
+        refuse_columns(self.address, self.shipment, found, {f.name: _column_type(f.type) for f in self.shipment.schema})
+
+    def insert(self, batch: pa.RecordBatch) -> None:
+        kinds = [_vector_type(field.type) or sent_type(field.type) for field in batch.schema]
+        names = [quoted(name) for name in batch.schema.names]
+        columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
+        self.run(f"CREATE TEMPORARY TABLE {_LOT} ({columns}) ON COMMIT DROP")
+        command = f"COPY pg_temp.{_LOT} FROM STDIN (FORMAT binary)"
+        with explained(self.database), self.database.cursor() as cursor, cursor.copy(command) as copy:
+            copy.write(encode(batch.columns, kinds))
+        chosen = ", ".join(
+            f"{name}::{_column_type(field.type)}" for name, field in zip(names, batch.schema, strict=True)
+        )
+        self.run(f"INSERT INTO {quoted(self.table)} ({', '.join(names)}) SELECT {chosen} FROM pg_temp.{_LOT}")
+        self.run(f"DROP TABLE pg_temp.{_LOT}")
+
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        self.require_table()
+        schema = self.shipment.schema
+        columns = ", ".join(f"{quoted(f.name)}::real[]" if _vector_type(f.type) else quoted(f.name) for f in schema)
+        with explained(self.database), self.database.transaction(), self.database.cursor(name="scan") as cursor:
+            cursor.execute(f"SELECT {columns} FROM {quoted(self.table)}")
+            while rows := cursor.fetchmany(_READ_ROWS):
+                values = zip(*rows, strict=True)
+                arrays = [_decode(self.address, each, f) for each, f in zip(values, schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def finish(self, lots: Sequence[Lot]) -> list[str]:
+        """Build what searches and look-ups need, after the rows: a graph over the vectors, and an index on the key."""
+        made = []
+        if self.shipment.key:
+            self._index("key", ", ".join(map(quoted, self.shipment.key)))
+            made.append(f"an index on {', '.join(self.shipment.key)}")
+        kind = _vector_type(self.shipment.schema.field(self.shipment.vector).type) if self.shipment.vector else ""
+        if kind and self.shipment.dims <= _MOST_INDEXED[kind]:
+            self._index("hnsw", f"{quoted(self.shipment.vector)} {kind}_cosine_ops", "USING hnsw")
+            made.append(f"an HNSW index on {self.shipment.vector}")
+        return made
+
+    def _index(self, what: str, columns: str, using: str = "") -> None:
+        name = quoted(f"{self.table}_{what}"[:63])
+        self.run(f"CREATE INDEX IF NOT EXISTS {name} ON {quoted(self.table)} {using} ({columns})")
+
+
+def _vector_type(kind: pa.DataType) -> str:
+    """pgvector's type for vectors; "" if they are of numbers that it would round, or none at all."""
+    if not is_vector(kind):
+        return ""
+    return {pa.float32(): "vector", pa.float16(): "halfvec"}.get(kind.value_type, "")
+
+
+def _column_type(kind: pa.DataType) -> str:
+    return f"{name}({kind.list_size})" if (name := _vector_type(kind)) else sql_type(kind)
+
+
+def _decode(address: str, values: Sequence[Any], field: pa.Field) -> pa.Array:
+    try:
+        if _vector_type(field.type):
+            dtype = field.type.value_type.to_pandas_dtype()
+            values = [None if value is None else np.array(value, dtype) for value in values]
+        return pa.array(values, field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise DatabaseError(
+            f"{address}: the column {field.name} has values that the run did not deliver: {reason}.",
+            hint="Deliver the run to another table.",
+        ) from error

@@ -1,0 +1,69 @@
+"""Finished rows in PostgreSQL, delivered from the parts of a run."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from shardmill.core.errors import ShardmillError
+from shardmill.results import delivery
+from shardmill.run import Run, start
+from shardmill.sinks.databases.postgres import PostgresDelivery
+from shardmill.testing import check_sink
+from tests.support.corpora import fake_rows, fake_spec
+from tests.support.services import PostgresServer
+
+
+@pytest.fixture
+def address(postgres: PostgresServer) -> str:
+    return f"{postgres.url()}#rows_{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "items.jsonl"
+    rows = [*fake_rows(60), {"id": "bad", "text": "!nan"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def seen_by(run: Run) -> tuple[bool, str]:
+    (check,) = (c for c in run.verify(sample=0, source=False, report=False).checks if c.name == "delivered")
+    return check.ok, check.seen
+
+
+def test_the_contract(address: str) -> None:
+    assert check_sink(lambda shipment: PostgresDelivery(address, shipment)) >= 20
+
+
+def test_a_run_is_delivered_and_proved(
+    source: Path, address: str, tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_LOT_BYTES", 1)
+    run = start(fake_spec(source, workers=1, into=[address], shard_bytes=600), tmp_path / "run")
+    assert seen_by(run) == (True, f"61 of 61 rows are in {address} as in the run")
+    table = address.rpartition("#")[2]
+    assert run.deliver(address) == 61
+    assert postgres.execute(f"SELECT count(*) FROM {table}")[-1][0] == 61
+    (nearest,) = postgres.execute(
+        f"SELECT b.id FROM {table} a, {table} b WHERE a.id = 'k7' ORDER BY a.embedding <=> b.embedding LIMIT 1"
+    )[-1:]
+    assert nearest[0] == "k7"
+    postgres.execute(
+        f"DELETE FROM {table} WHERE id = 'k5'",
+        f"UPDATE {table} a SET embedding = b.embedding FROM {table} b WHERE a.id = 'k6' AND b.id = 'k7'",
+        f"INSERT INTO {table} SELECT * FROM {table} WHERE id = 'k8'",
+    )
+    ok, seen = seen_by(run)
+    assert not ok
+    for what in ("1 missing (k5)", "1 changed (k6)", "1 doubled (k8)"):
+        assert what in seen
+
+
+def test_a_server_that_is_away_is_told_before_anything_is_computed(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ShardmillError, match="cannot be reached"):
+        start(fake_spec(source, workers=1, into=["postgresql://nobody@127.0.0.1:9/none#rows"]), tmp_path / "run")
+    assert not list((tmp_path / "run").glob("commits/*"))

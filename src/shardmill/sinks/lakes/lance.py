@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from shardmill.core.errors import StoreError, missing_extra
+from shardmill.core.errors import StoreError, UsageError, missing_extra
 from shardmill.sinks.base import Delivery, Lot, Shipment
 from shardmill.sinks.predicates import any_of
 from shardmill.sinks.remembered import count_lots, note, refuse_columns, refuse_others
@@ -40,6 +41,8 @@ class LanceDelivery(Delivery):
         self._options = options_for_others(self._place) or None
 
     def prepare(self) -> None:
+        if Path(self._place).is_file():
+            raise UsageError(f"{self._place} is a file, and a dataset of Lance a folder.", hint="Choose another name.")
         found = self._find()
         if found is None:
             schema = self.shipment.schema.with_metadata(_encode(note(self.shipment, 0)))

@@ -15,9 +15,11 @@ VERB = Verb(
     examples=(
         "shardmill load corpus.parquet --text body --id doc_id --to postgresql:///docs --table documents",
         "shardmill load reviews.jsonl --metadata meta.jsonl --to embedded:shop --schema amazon-reviews-2023",
+        "shardmill load --from runs/reviews --to lance:s3://bucket/reviews.lance",
     ),
     call='run = shardmill.load("docs.parquet", text="body", id="doc_id", to="postgresql:///docs", table="documents")',
     options="shardmill.verbs.load.options:LoadOptions",
     start="shardmill.verbs.load.start:start",
+    show="shardmill.verbs.load.show:show",
     extras=("postgres",),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shardmill.core.console import say
 from shardmill.core.errors import SpecError, UsageError
 from shardmill.run.request import Request
 from shardmill.run.result import Run
@@ -17,8 +16,6 @@ def start(request: Request) -> Run:
         if not options.to:
             raise SpecError("No --to was given.", hint="Name a store: --to lance:reviews.lance")
         run = Run(options.from_run)
-        rows = run.deliver(options.to, quiet=request.quiet)
-        if not request.quiet:
-            say(f"{rows:,} rows of {options.from_run} are in {options.to}")
+        run.deliver(options.to, quiet=request.quiet)
         return run
     return request.with_work(to=request.work.get("to") or {"url": ""}).carry_out()

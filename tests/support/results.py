@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import zstandard
 
 from shardmill import make_spec, start
 from shardmill.plan.spec import Spec
@@ -84,6 +83,8 @@ def unpack(data: bytes, name: str) -> bytes:
     if name.endswith(".gz"):
         return gzip.decompress(data)
     if name.endswith(".zst"):
+        import zstandard
+
         return zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True).read()
     return data
 

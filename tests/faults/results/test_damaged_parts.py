@@ -15,7 +15,7 @@ import pytest
 
 from shardmill.core.errors import CorruptState, SourceError
 from shardmill.plan.spec import make_spec
-from shardmill.results.delivery import _rows
+from shardmill.results.delivery import read_rows_of
 from shardmill.results.search import open_matrix
 from shardmill.results.verify import digest
 from shardmill.run import Run, start
@@ -70,7 +70,7 @@ READERS: dict[str, Callable[[Run, Path], Any]] = {
     "table": lambda run, folder: run.table(),
     "batches": lambda run, folder: list(run.batches(["embedding"])),
     "search": lambda run, folder: open_matrix(run.ledger, run.plan),
-    "delivery": lambda run, folder: [*_rows(run.ledger, run.ledger.commits.read()[1])],
+    "delivery": lambda run, folder: [*read_rows_of(run.ledger, run.ledger.commits.read()[1])],
     "a run as a source": as_source,
 }
 

@@ -19,10 +19,18 @@ def plain_value(value: Any) -> Any:
     raise TypeError(f"JSON has no type for {type(value).__name__}")
 
 
-def encode_json(value: Any, plain: Callable[[Any], Any] = plain_value) -> bytes:
-    """One line of JSON, without its end. `plain` converts what JSON has no type for; NaN is a ValueError.
+def json_encoder(plain: Callable[[Any], Any]) -> Callable[[Any], str]:
+    """What encodes a value. `plain` converts what JSON has no type for; NaN is a ValueError."""
+    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain).encode
+
+
+_encode = json_encoder(plain_value)
+
+
+def encode_json(value: Any) -> bytes:
+    """One line of JSON, without its end.
 
     >>> encode_json({"a": [1, 2.5], "b": "ü"}).decode()
     '{"a":[1,2.5],"b":"ü"}'
     """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain).encode()
+    return _encode(value).encode()

@@ -130,14 +130,20 @@ def test_npy_of_chosen_rows(runs: dict[str, Run], tmp_path: Path) -> None:
         runs["nested"].merge(out)
 
 
-def test_lines_are_those_of_split(runs: dict[str, Run], tmp_path: Path) -> None:
+def test_lines_have_what_those_of_split_have(runs: dict[str, Run], tmp_path: Path) -> None:
     """Without `row`, and where `split` writes a row at all: not one without a vector."""
     run = runs["windows"]
     split_files([f"run:{run.ledger.url}"], str(tmp_path / "data"), name="rows", format="jsonl", quiet=True)
     chunks = sorted((tmp_path / "data/datasets/rows/chunks").glob("*.jsonl"))
     run.merge(tmp_path / "all.jsonl")
-    lines = [b"{" + line.partition(b",")[2] for line in (tmp_path / "all.jsonl").read_bytes().splitlines()]
-    assert lines == [line for chunk in chunks for line in chunk.read_bytes().splitlines()]
+    theirs = [json.loads(line) for chunk in chunks for line in chunk.read_bytes().splitlines()]
+    ours = [json.loads(line) for line in (tmp_path / "all.jsonl").read_bytes().splitlines()]
+    for row, (mine, split) in enumerate(zip(ours, theirs, strict=True)):
+        assert list(mine) == ["row", *split], row
+        del mine["row"]
+        vectors = [np.array(line.pop("embedding"), np.float32) for line in (mine, split)]
+        assert np.array_equal(*vectors), row
+        assert mine == split, row
 
 
 def test_texts_are_read_back(runs: dict[str, Run], tmp_path: Path) -> None:

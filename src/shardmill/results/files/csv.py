@@ -10,10 +10,9 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.csv as pc
 
+from shardmill.core.pool import in_order
 from shardmill.results.files.chosen import Write
-from shardmill.results.files.jsonl import python_values, to_json
-
-_ROWS_AT_ONCE = 1024
+from shardmill.results.files.json_text import json_texts, pieces
 
 
 @contextmanager
@@ -21,10 +20,12 @@ def _open(file: IO[bytes], schema: pa.Schema, delimiter: str) -> Iterator[Write]
     flat = pa.schema([pa.field(field.name, _flat_type(field.type)) for field in schema])
     with pc.CSVWriter(file, flat, write_options=pc.WriteOptions(delimiter=delimiter)) as writer:
 
+        def flatten(rows: pa.RecordBatch) -> pa.RecordBatch:
+            return pa.RecordBatch.from_arrays([_flatten(column) for column in rows.columns], schema=flat)
+
         def write(batch: pa.RecordBatch) -> None:
-            for at in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                columns = [_flatten(column) for column in batch.slice(at, _ROWS_AT_ONCE).columns]
-                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=flat))
+            for rows in in_order(flatten, pieces(batch)):
+                writer.write_batch(rows)
 
         yield write
 
@@ -61,8 +62,5 @@ def _flatten(column: pa.Array) -> pa.Array:
         column = column.dictionary_decode()
     if _is_bytes(column.type):
         texts = [None if value is None else base64.b64encode(value).decode() for value in column.to_pylist()]
-    elif pa.types.is_nested(column.type):
-        texts = [None if value is None else to_json(value).decode() for value in python_values(column)]
-    else:
-        return column
-    return pa.array(texts, pa.large_string())
+        return pa.array(texts, pa.large_string())
+    return json_texts(column) if pa.types.is_nested(column.type) else column

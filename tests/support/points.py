@@ -90,7 +90,11 @@ def milvus_server(folder: Path, port: int) -> contextlib.AbstractContextManager[
     return serving([sys.executable, "-c", code], folder, lambda: _opens(port))
 
 
-SERVERS = {"chroma": chroma_server, "redis": redis_server, "milvus_server": milvus_server}
+SERVERS: dict[str, Callable[..., contextlib.AbstractContextManager[subprocess.Popen[bytes]]]] = {
+    "chroma": chroma_server,
+    "redis": redis_server,
+    "milvus_server": milvus_server,
+}
 
 
 def address_at(store: str, port: int, collection: str) -> str:

@@ -139,7 +139,7 @@ def _watched(
         if one(builder, "SHOW max_parallel_maintenance_workers") == "0":
             parallel = 0
         limit(builder, statement_timeout="0", lock_timeout="0", max_parallel_maintenance_workers=str(parallel))
-        lock_table(builder, target)
+        lock_table(builder, target.name)
         if any((i.method, i.column) == (method, column) for i in existing_indexes(builder, target)):
             return ""
         rows = one(builder, f"SELECT count(*) FROM {target.name}")

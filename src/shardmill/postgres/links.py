@@ -59,7 +59,7 @@ def link(connection: psycopg.Connection[Any], child: Target, parent: Target, col
     """
     with explained(connection, "The owner of both tables can create the key."), connection.transaction():
         limit(connection, statement_timeout="0")
-        lock_table(connection, child)
+        lock_table(connection, child.name)
         if one(connection, _LINKED, [child.name, parent.name]):
             return 0
         name, key = quoted(column), quoted(parent.key[0])

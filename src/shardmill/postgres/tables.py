@@ -258,9 +258,9 @@ def lock(connection: psycopg.Connection[Any]) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
 
 
-def lock_table(connection: psycopg.Connection[Any], target: Target) -> None:
+def lock_table(connection: psycopg.Connection[Any], name: str) -> None:
     """Let one process at a time change a table as a whole; the lock is released with the transaction."""
-    connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK >> 32, target.name])
+    connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK >> 32, name])
 
 
 def create_schema(connection: psycopg.Connection[Any], name: str) -> None:

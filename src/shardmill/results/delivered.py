@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,8 @@ from shardmill.core.hashing import Hashes, hash_rows
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
 from shardmill.results.delivered_points import compare_points
-from shardmill.results.delivery import read_rows_of, shipment_of
+from shardmill.results.delivery import shipment_of
+from shardmill.results.edition_rows import read_rows_of
 from shardmill.results.report import Check
 from shardmill.sinks.address import open_delivery
 from shardmill.sinks.base import Delivery, Shipment
@@ -29,7 +30,7 @@ class Discrepancy:
     """How the rows of a store differ from those of a run; hashes of keys, or of whole rows if rows have no key.
 
     Of `leftover` rows the store has what the run has no more, such as later windows; `unstored` ones have no vector,
-    in a store of vectors.
+    in a store of vectors. Where rows of `shared` keys are doubled, some have another content, and may be of others.
     """
 
     missing: Hashes
@@ -38,10 +39,16 @@ class Discrepancy:
     others: int
     leftover: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
     unstored: int = 0
+    shared: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     @property
     def any(self) -> bool:
         return any(map(len, (self.missing, self.changed, self.doubled, self.leftover)))
+
+    @property
+    def repairable(self) -> Hashes:
+        """The keys whose rows there are nobody else's, and wrong."""
+        return np.setdiff1d(np.concatenate([self.missing, self.changed, self.doubled]), self.shared)
 
 
 def check_delivery(ledger: Ledger, plan: Plan, address: str, commits: dict[int, Commit]) -> Check:
@@ -51,16 +58,14 @@ def check_delivery(ledger: Ledger, plan: Plan, address: str, commits: dict[int, 
     try:
         store = open_delivery(address, shipment)
         try:
-            found = _look(store, _rows(ledger, parts), shipment)
+            found = compare(store, read_all(ledger, parts))
         finally:
             store.close()
     except ShardmillError as error:
         return Check("delivered", False, error.message)
     rows = sum(commit.rows_in_part for commit in parts) - found.unstored
     seen = f"{rows - len(found.missing) - len(found.changed):,} of {rows:,} rows are in {address} as in the run"
-    for what in ("missing", "changed", "doubled", "left over"):
-        if len(hashes := getattr(found, what.replace(" ", ""))):
-            seen += f", {len(hashes):,} {what}{_name(ledger, parts, shipment, hashes)}"
+    seen += describe(found, lambda hashes: name_keys(ledger, parts, shipment, hashes))
     if found.unstored:
         seen += f"; {found.unstored:,} rows have no vector, and are not stored there"
     if found.others:
@@ -68,16 +73,27 @@ def check_delivery(ledger: Ledger, plan: Plan, address: str, commits: dict[int, 
     return Check("delivered", not found.any, seen)
 
 
-def _look(store: Delivery, rows: Iterator[pa.RecordBatch], shipment: Shipment) -> Discrepancy:
+def describe(found: Discrepancy, name: Callable[[Hashes], str]) -> str:
+    """What is wrong, in words that follow others."""
+    seen = ""
+    for what in ("missing", "changed", "doubled", "left over"):
+        if len(hashes := getattr(found, what.replace(" ", ""))):
+            seen += f", {len(hashes):,} {what}{name(hashes)}"
+    return seen
+
+
+def compare(store: Delivery, rows: Iterator[pa.RecordBatch]) -> Discrepancy:
+    """Compare what a store has with the rows of a run."""
     if isinstance(store, PointDelivery):
         seen = compare_points(store, rows)
         return Discrepancy(
             seen.missing, seen.changed, seen.doubled, seen.others, leftover=seen.leftover, unstored=seen.without_vector
         )
-    return _compare(_hash(rows, shipment), _hash(store.scan(), shipment))
+    return _compare(_hash(rows, store.shipment), _hash(store.scan(), store.shipment))
 
 
-def _rows(ledger: Ledger, parts: Iterable[Commit]) -> Iterator[pa.RecordBatch]:
+def read_all(ledger: Ledger, parts: Iterable[Commit]) -> Iterator[pa.RecordBatch]:
+    """The rows of a run, as they are delivered."""
     for commit in parts:
         yield from read_rows_of(ledger, commit)
 
@@ -99,22 +115,28 @@ def _compare(wanted: tuple[Hashes, Hashes], found: tuple[Hashes, Hashes]) -> Dis
     missing = np.setdiff1d(keys, there, assume_unique=True)
     short = common[times[place] < counts[here]]
     doubled = common[times[place] > counts[here]]
-    same = np.isin(_bind(*wanted), _bind(*found))
-    changed = np.setdiff1d(np.unique(wanted[0][~same]), np.concatenate([missing, short]))
+    mine, wanted_times = np.unique(_bind(*wanted), return_counts=True)
+    seen, seen_times = np.unique(_bind(*found), return_counts=True)
+    _, at, where = np.intersect1d(mine, seen, assume_unique=True, return_indices=True)
+    wanted_times[at] -= seen_times[where]
+    lacking = wanted[0][np.isin(_bind(*wanted), mine[wanted_times > 0])]
+    changed = np.setdiff1d(lacking, np.concatenate([missing, short]))
+    strange = found[0][~np.isin(_bind(*found), mine)]
     others = int(len(found[0]) - times[place].sum())
-    return Discrepancy(np.concatenate([missing, short]), changed, doubled, others)
+    shared = np.intersect1d(doubled, strange)
+    return Discrepancy(np.concatenate([missing, short]), changed, doubled, others, shared=shared)
 
 
 def _bind(keys: Hashes, contents: Hashes) -> NDArray[np.uint64]:
     return keys * np.uint64(31) + contents
 
 
-def _name(ledger: Ledger, parts: Iterable[Commit], shipment: Shipment, hashes: Hashes) -> str:
+def name_keys(ledger: Ledger, parts: Iterable[Commit], shipment: Shipment, hashes: Hashes) -> str:
     """The first few of the rows with these hashes, by their keys."""
     if not shipment.key:
         return ""
     names: list[str] = []
-    for batch in _rows(ledger, parts):
+    for batch in read_all(ledger, parts):
         keys = batch.select(list(shipment.key))
         for at in np.flatnonzero(np.isin(hash_rows(keys), hashes))[: _NAMED - len(names)]:
             row: dict[str, Any] = keys.slice(int(at), 1).to_pylist()[0]

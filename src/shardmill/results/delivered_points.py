@@ -163,7 +163,7 @@ class _Wanted:
 
     def _look_at(self, points: list[Point]) -> tuple[Hashes, NDArray[np.float32]]:
         """A hash of each payload, and of the vector where its bits count; and projections of its direction."""
-        contents = hash_payloads([self._own(point.payload) for point in points])
+        contents = hash_payloads([self.store.own(point.payload) for point in points])
         dims = self.store.dims
         matrix = np.zeros((len(points), dims), np.float32)
         for i, point in enumerate(points):
@@ -174,10 +174,6 @@ class _Wanted:
         lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
         directions = matrix / np.where(lengths > 0, lengths, 1)
         return contents, (directions @ self._axes).astype(np.float32)
-
-    def _own(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """What the run says of a row; further fields are those of other programs."""
-        return {name: payload[name] for name in (*self.store.columns, DIGEST) if name in payload}
 
 
 def _hash_ids(ids: list[str]) -> Hashes:

@@ -15,7 +15,7 @@ from shardmill.postgres.links import Reference
 from shardmill.postgres.presets import Field, TablePreset, find_preset
 from shardmill.postgres.target import Conflict, TableColumn, Target, quoted
 from shardmill.postgres.types import sql_type
-from shardmill.sinks.digests import make_salt
+from shardmill.sinks.digests import salt_of
 from shardmill.sinks.parquet import is_vector
 
 
@@ -100,6 +100,6 @@ class Destination:
             mode=to.mode,
             batch_rows=batch_rows,
             changed_only=to.changed_only,
-            salt=b"" if target.vector else make_salt(plan.work.task, plan.work.params, plan.fingerprint),
+            salt=b"" if target.vector else salt_of(plan),
             resumes=not plan.work.query,
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -13,24 +14,30 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmill.core.hashing import Hashes, bind, hash_column, hash_rows, mix
+from shardmill.plan import Plan
 from shardmill.sinks.parquet import restore_missing
 
 # The column of a table with the digest of what a row is made from.
 TEXT_DIGEST = pa.field("text_digest", pa.binary())
 _BYTES = 16
+_NO_FIELDS = b"null"
 # Where a model is and how it is reached. Which model it is, the task's fingerprint says.
 _PLACES = ("model", "endpoint", "key_variable")
 
 
-def digest_items(texts: Sequence[str | None], fields: pa.RecordBatch | None = None, salt: bytes = b"") -> pa.Array:
+def digest_items(texts: pa.Array, fields: pa.RecordBatch | None = None, salt: bytes = b"") -> pa.Array:
     """A digest of each item: of its text, the task's own fields and the salt. Null for an item without a text.
 
-    >>> digest_items(["a", None]).to_pylist() == [hashlib.sha256(b"a").digest()[:16], None]
+    >>> digest_items(pa.array(["a", None])).to_pylist() == [hashlib.sha256(b"a").digest()[:16], None]
     True
     """
-    rows = [None] * len(texts) if fields is None else fields.to_pylist()
-    digests = [None if t is None else _digest(t, row, salt) for t, row in zip(texts, rows, strict=True)]
-    return pa.array(digests, pa.binary())
+    contents = texts.cast(pa.binary()).to_numpy(zero_copy_only=False).tolist()
+    if fields is not None or salt:
+        ends = repeat(_NO_FIELDS) if fields is None else map(_encode, fields.to_pylist())
+        pairs = zip(contents, ends, strict=False)
+        contents = [None if c is None else b"".join((salt, len(c).to_bytes(8, "big"), c, end)) for c, end in pairs]
+    digests = [None if content is None else hashlib.sha256(content).digest()[:_BYTES] for content in contents]
+    return pa.array(digests, pa.binary(_BYTES)).cast(pa.binary())
 
 
 def hash_kept(kept: pa.RecordBatch) -> Hashes:
@@ -54,8 +61,17 @@ def hash_made(
     made: pa.RecordBatch, kept_hashes: Hashes, items: NDArray[np.int64], numbers: NDArray[np.int64]
 ) -> Hashes:
     """A hash of each row of a result: of its item's place and kept columns, its number in the item, and its content."""
-    content = mix(kept_hashes * np.uint64(31) + hash_rows(restore_missing(made, marked=False)))
-    return bind(bind(content, numbers), items)
+    return place_rows(hash_contents(made, kept_hashes), items, numbers)
+
+
+def hash_contents(made: pa.RecordBatch, kept_hashes: Hashes) -> Hashes:
+    """A hash of each row of a result wherever it is: of its kept columns and of what the task made."""
+    return mix(kept_hashes * np.uint64(31) + hash_rows(restore_missing(made, marked=False)))
+
+
+def place_rows(contents: Hashes, items: NDArray[np.int64], numbers: NDArray[np.int64]) -> Hashes:
+    """The hashes of rows, each at the place of its item and with its number in the item."""
+    return bind(bind(contents, numbers), items)
 
 
 def make_salt(task: str, params: Mapping[str, Any], fingerprint: Mapping[str, str]) -> bytes:
@@ -64,11 +80,9 @@ def make_salt(task: str, params: Mapping[str, Any], fingerprint: Mapping[str, st
     return hashlib.sha256(_encode([task, own, dict(fingerprint)])).digest()
 
 
-def _digest(text: str, fields: dict[str, Any] | None, salt: bytes) -> bytes:
-    content = text.encode()
-    if fields is not None or salt:
-        content = salt + len(content).to_bytes(8, "big") + content + _encode(fields)
-    return hashlib.sha256(content).digest()[:_BYTES]
+def salt_of(plan: Plan) -> bytes:
+    """The salt of all rows of a plan."""
+    return make_salt(plan.work.task, plan.work.params, plan.fingerprint)
 
 
 def _encode(value: Any) -> bytes:

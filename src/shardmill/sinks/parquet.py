@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from shardmill.ledger import Claim, Commit, Ledger
 from shardmill.plan import ITEM
 from shardmill.sinks.base import ErrorRecord, Finished, Sealed, SinkContext
-from shardmill.sinks.keeping import Keeper, Prefix
+from shardmill.sinks.keeping import Keeper, KeptPiece, Prefix, Written
+from shardmill.sinks.lineage import encode_lineage, read_lineage
 from shardmill.store import Store
-from shardmill.store.parts import PartFile, open_part, readable
+from shardmill.store.parts import PartFile, open_own, open_part, readable
+from shardmill.store.recipes import RECIPE, ComposedPart, PartName, Recipe, RecipeBuilder, find_recipe
 
 _ROW_GROUP_BYTES = 16 << 20
 _READ_ROWS = 8192
@@ -32,7 +34,7 @@ def open_sink(context: SinkContext) -> ParquetSink:
     """
     ledger, plan = context.ledger, context.plan
     keeper = None if plan.work.query else Keeper(ledger.kept, plan, context.numerics, context.on_step)
-    return ParquetSink(ledger, context.kept, context.output, keeper, numbered=context.rows_vary)
+    return ParquetSink(ledger, context.kept, context.output, keeper, numbered=context.rows_vary, salt=context.salt)
 
 
 class ParquetSink:
@@ -41,15 +43,18 @@ class ParquetSink:
     If items may have no row, each row is stored with the number of its item instead of its number in the item.
     """
 
-    salt = b""
-
     def __init__(
-        self, ledger: Ledger, kept: pa.Schema, made: pa.Schema, keeper: Keeper | None = None, *, numbered: bool = False
+        self,
+        ledger: Ledger,
+        kept: pa.Schema,
+        made: pa.Schema,
+        keeper: Keeper | None = None,
+        *,
+        numbered: bool = False,
+        salt: bytes = b"",
     ) -> None:
-        self.ledger, self._keeper = ledger, keeper
-        self.schema = pa.schema([*kept, *made])
-        if numbered:
-            self.schema = self.schema.append(pa.field(ITEM, pa.int64()))
+        self.ledger, self._keeper, self.salt = ledger, keeper, salt
+        self.schema = part_schema(kept, made, numbered=numbered)
         self._numbers = [f.name for f in made if pa.types.is_floating(f.type)]
 
     def begin(self, claim: Claim) -> StagedPart:
@@ -61,6 +66,11 @@ class ParquetSink:
 
     def close(self) -> None:
         pass
+
+
+def part_schema(kept: pa.Schema, made: pa.Schema, *, numbered: bool) -> pa.Schema:
+    """The columns of a part."""
+    return pa.schema([*kept, *made, *([pa.field(ITEM, pa.int64())] if numbered else [])])
 
 
 class StagedPart:
@@ -78,6 +88,10 @@ class StagedPart:
         self._writer = open_writer(self._file, schema, numbers)
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
+        self._recipe = RecipeBuilder()
+        # None if it is not known of all items.
+        self._lineage: list[pa.RecordBatch] | None = []
+        self._made: Recipe | None = None
         self._committing = False
         self.done = 0
         self.carried: Sealed | None = None
@@ -87,8 +101,9 @@ class StagedPart:
     def _take_back(self, prefix: Prefix) -> None:
         """Begin the part with the rows that earlier attempts kept."""
         try:
-            for rows in prefix.take_back(self._decode):
-                self._add(rows)
+            for piece in prefix.take_back(self._decode):
+                self._add(piece.rows, piece.recipe)
+                self._add_lineage(piece.lineage)
         except BaseException:
             self.abandon()
             raise
@@ -103,40 +118,53 @@ class StagedPart:
             self._prefix.forget()
         return "They were deleted, and the shard is done again from its first row."
 
-    def write(self, rows: pa.Table, items: NDArray[np.int64]) -> None:
+    def write(self, rows: pa.Table, items: NDArray[np.int64], recipe: Recipe | None = None) -> None:
         if ITEM in self._schema.names:
             rows = rows.append_column(ITEM, pa.array(items, pa.int64())).select(self._schema.names)
-        self._add(rows)
+        self._add(rows, recipe)
         if self._prefix is not None:
-            self._prefix.write(rows)
+            self._prefix.write(rows, recipe)
 
-    def _add(self, rows: pa.Table) -> None:
+    def _add(self, rows: pa.Table, recipe: Recipe | None) -> None:
+        self._recipe.add(recipe, rows.num_rows)
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
         if self._waiting_bytes >= _ROW_GROUP_BYTES:
             self._flush()
 
     def finish(self, items: Finished) -> list[ErrorRecord]:
+        self._add_lineage(None if items.lineage is None else [items.lineage])
         if self._prefix is not None:
             self._prefix.finish(items, self._encode)
         return []
 
-    def _encode(self, rows: list[pa.Table]) -> bytes:
+    def _add_lineage(self, batches: Sequence[pa.RecordBatch] | None) -> None:
+        if batches is None:
+            self._lineage = None
+        elif self._lineage is not None:
+            self._lineage += batches
+
+    def _encode(self, written: list[Written], lineage: Sequence[pa.RecordBatch]) -> bytes:
         """Rows as a small Parquet file of their own."""
-        data = io.BytesIO()
+        data, recipe = io.BytesIO(), RecipeBuilder()
         file = PartFile(data)
         writer = open_writer(file, self._schema, self._numbers)
-        if rows:
-            writer.write_table(fill_missing(pa.concat_tables(rows)))
-        with file.footer():
+        for rows, own in written:
+            recipe.add(own, rows.num_rows)
+        if written:
+            writer.write_table(fill_missing(pa.concat_tables([rows for rows, _ in written])))
+        _write_recipe(writer, recipe.make())
+        with file.footer(encode_lineage(lineage) if lineage else b""):
             writer.close()
         return data.getvalue()
 
-    def _decode(self, data: bytes) -> pa.Table:
-        opened, marked = open_part(io.BytesIO(data))
+    def _decode(self, data: bytes) -> KeptPiece:
+        opened, marked = open_own(io.BytesIO(data))
         if not opened.schema_arrow.equals(self._schema):
             raise ValueError("rows of another schema")
-        return pa.Table.from_batches(_read_batches(opened, marked), schema=self._schema)
+        lineage = read_lineage(io.BytesIO(data))
+        rows = pa.Table.from_batches(_read_batches(opened, marked), schema=self._schema)
+        return KeptPiece(rows, None if lineage is None else lineage.to_batches(), find_recipe(opened))
 
     def _flush(self) -> None:
         if self._waiting:
@@ -147,13 +175,18 @@ class StagedPart:
     def seal(self, lines: int) -> None:
         """Make the part durable. The shard must not be committed before this returns."""
         self._flush()
-        with self._file.footer():
+        self._made = self._recipe.make()
+        _write_recipe(self._writer, self._made)
+        with self._file.footer(encode_lineage(self._lineage) if self._lineage else b""):
             self._writer.close()
         self._file.close()
 
     def commit(self, record: Commit) -> bool:
         self._committing = True
-        record = replace(record, part=self._key, digest=self._file.hexdigest(), part_bytes=self._file.size_bytes)
+        borrowed = self._made.borrowed_bytes if self._made is not None else 0
+        file = self._file
+        record = replace(record, part=self._key, digest=file.hexdigest(), part_bytes=file.size_bytes)
+        record = replace(record, borrowed_bytes=borrowed)
         won = self._ledger.commits.add(record)
         if not won:
             self._ledger.store.delete(self._key)
@@ -171,6 +204,11 @@ class StagedPart:
             self._file.close()
         with contextlib.suppress(Exception):
             self._ledger.store.delete(self._key)
+
+
+def _write_recipe(writer: pq.ParquetWriter, recipe: Recipe | None) -> None:
+    if recipe is not None:
+        writer.add_key_value_metadata({RECIPE.decode(): recipe.encode().decode()})
 
 
 def open_writer(file: Any, schema: pa.Schema, numbers: Sequence[str] = ()) -> pq.ParquetWriter:
@@ -222,6 +260,32 @@ def read_part_around(
             first = stop
 
 
+def read_rows_at(
+    store: Store, commit: Commit, rows: NDArray[np.int64], columns: list[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a part at these places, which are in order, some at a time."""
+    place = f"{store.url}/{commit.part}"
+    with readable(place), store.reader(commit.part) as file:
+        opened, marked = open_part(file, place, commit.digest)
+        tables: Iterator[pa.Table]
+        if isinstance(opened, ComposedPart):
+            tables = (opened.take(rows[at : at + _READ_ROWS], columns) for at in range(0, len(rows), _READ_ROWS))
+        else:
+            tables = _take_groups(opened, rows, columns)
+        for table in tables:
+            for batch in table.combine_chunks().to_batches():
+                yield restore_missing(batch, marked=marked)
+
+
+def _take_groups(opened: pq.ParquetFile, rows: NDArray[np.int64], columns: list[str] | None) -> Iterator[pa.Table]:
+    footer = opened.metadata
+    starts = np.cumsum([0, *(footer.row_group(group).num_rows for group in range(footer.num_row_groups))])
+    groups = np.searchsorted(starts, rows, "right") - 1
+    for group in np.unique(groups).tolist():
+        places = rows[groups == group] - starts[group]
+        yield opened.read_row_group(group, columns, use_threads=False).take(pa.array(places))
+
+
 def read_held_part(store: Store, commit: Commit, columns: list[str]) -> pa.Table:
     """Columns of a small part, which is held in memory.
 
@@ -229,24 +293,34 @@ def read_held_part(store: Store, commit: Commit, columns: list[str]) -> pa.Table
     """
     place = f"{store.url}/{commit.part}"
     with readable(place):
-        return open_part(pa.BufferReader(store.get(commit.part)), place, commit.digest)[0].read(columns)
+        found: pa.Table = open_part(pa.BufferReader(store.get(commit.part)), place, commit.digest)[0].read(columns)
+        return found
 
 
 def read_schema(store: Store, commit: Commit) -> pa.Schema:
     """The columns of a part as stored."""
     place = f"{store.url}/{commit.part}"
     with readable(place), store.reader(commit.part) as file:
-        return open_part(file, place, commit.digest)[0].schema_arrow
+        found: pa.Schema = open_part(file, place, commit.digest)[0].schema_arrow
+        return found
 
 
-def read_batches(file: Any) -> Iterator[pa.RecordBatch]:
+def read_borrowed(store: Store, commit: Commit) -> tuple[PartName, ...]:
+    """The parts of earlier editions that a part has rows of."""
+    place = f"{store.url}/{commit.part}"
+    with readable(place), store.reader(commit.part) as file:
+        recipe = find_recipe(open_own(file, place, commit.digest)[0])
+        return () if recipe is None else recipe.parts
+
+
+def read_batches(file: Any, place: str) -> Iterator[pa.RecordBatch]:
     """As `read_part`, from an open file whose digest was compared with that of its commit, on this thread."""
-    opened, marked = open_part(file)
+    opened, marked = open_part(file, place)
     yield from _read_batches(opened, marked, threads=False)
 
 
 def _read_batches(
-    opened: pq.ParquetFile, marked: bool, columns: list[str] | None = None, threads: bool = True
+    opened: pq.ParquetFile | ComposedPart, marked: bool, columns: list[str] | None = None, threads: bool = True
 ) -> Iterator[pa.RecordBatch]:
     for batch in opened.iter_batches(batch_size=_READ_ROWS, columns=columns, use_threads=threads):
         yield restore_missing(batch, marked=marked)

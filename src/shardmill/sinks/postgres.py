@@ -19,7 +19,7 @@ from shardmill.postgres.connect import first_line, load
 from shardmill.postgres.fitting import find_refused, once, unfit
 from shardmill.postgres.session import Session, about_rows
 from shardmill.postgres.upsert import Upsert
-from shardmill.sinks.base import COUNTS, ErrorRecord, Finished, Sealed, SinkContext
+from shardmill.sinks.base import COUNTS, ErrorRecord, Finished, Recipe, Sealed, SinkContext
 from shardmill.sinks.destination import Destination
 from shardmill.sinks.digests import TEXT_DIGEST
 
@@ -136,7 +136,7 @@ class StagedRows:
         self._refused: list[ErrorRecord] = []
         self._ahead: _Ready | None = None
 
-    def write(self, rows: pa.Table, items: NDArray[np.int64]) -> None:
+    def write(self, rows: pa.Table, items: NDArray[np.int64], recipe: Recipe | None = None) -> None:
         self._rows.append(rows.select(self._sink.to.schema.names))
         self._items.append(items)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardmill.core.errors import ShardmillError
-from shardmill.sinks.base import Delivery, Lot, Shipment
+from shardmill.sinks.base import Delivery, Holding, Lot, Replacement, Shipment, TurnStep
 from shardmill.testing.writing import Checks
 
 _DIMS = 3
@@ -31,7 +31,15 @@ def check_sink(make: Callable[[Shipment], Delivery]) -> int:
     A sink that workers write to themselves is checked by `check_writer`.
     """
     store = TriedStore(make)
-    for check in (_takes_lots_once, _keeps_its_order, _leaves_nothing_half, _tells_runs_apart, _deletes):
+    for check in (
+        _takes_lots_once,
+        _keeps_its_order,
+        _leaves_nothing_half,
+        _tells_runs_apart,
+        _repairs,
+        _deletes,
+        _turns,
+    ):
         check(store)
     return store.checks.made
 
@@ -168,12 +176,74 @@ def _tells_runs_apart(store: TriedStore) -> None:
             store.that(False, f"{why}: refused")
 
 
+def _repairs(store: TriedStore) -> None:
+    """What a store has that can; one without `replace` refuses, and one that does not count gets every row anew."""
+    opened = store.open()
+    can = opened.counts and type(opened).replace is not Delivery.replace
+    if can:
+        others = make_rows(3, 4).set_column(1, "number", pa.array([7] * 4))
+        store.that(
+            not opened.replace(4, others), "rows are not replaced by somebody who believes that lots are missing"
+        )
+        store.that(store.is_same(*range(10), 20, 21, 22, 30, 31), "which changes nothing")
+        store.that(opened.replace(5, others), "rows are replaced by others with their keys")
+        more = [row["number"] for row in store.rows()].count(7)
+        store.that(more == 4 and len(store.rows()) == 15, "each once, and no others")
+        opened.replace(5, pa.concat_batches([make_rows(3, 4), make_rows(40, 1)]))
+        store.that(store.is_same(*range(10), 20, 21, 22, 30, 31, 40), "rows that are missing are added")
+        opened.replace(5, make_rows(40, 1))
+        store.that(store.is_same(*range(10), 20, 21, 22, 30, 31, 40), "and are there once, however often that is done")
+        store.that(store.count() == 5, "its lots stay as they are")
+        opened.delete(make_rows(40, 1).select(["id"]))
+    opened.close()
+
+
 def _deletes(store: TriedStore) -> None:
     opened = store.open()
     opened.delete(make_rows(3, 2).select(["id"]))
     opened.delete(make_rows(90, 1).select(["id"]))
     opened.close()
     store.that(store.is_same(0, 1, 2, *range(5, 10), 20, 21, 22, 30, 31), "rows are deleted by their keys, no others")
+
+
+def _turns(store: TriedStore) -> None:
+    """What a store does that can be brought from one edition of a run to another."""
+    new = "e" * 16
+    opened = store.open(plan=new)
+    if not opened.counts or type(opened).turn is Delivery.turn:
+        return
+    opened.prepare()
+    keys = pa.concat_batches([make_rows(5, 2), make_rows(50, 1)]).select(["id"])
+    made = list[str]()
+
+    def decide(found: Sequence[pa.RecordBatch]) -> Replacement:
+        made.extend(id for batch in found for id in batch.column("id").to_pylist())
+        return Replacement(keys, make_rows(50, 1), 1)
+
+    def holds() -> tuple[str, Holding]:
+        return opened.holdings()[store.shipment.plan]
+
+    step = TurnStep(store.shipment, Holding(5), new, keys, decide)
+    store.that(holds() == (store.shipment.generation, Holding(5)), "a store tells what it has of another edition")
+    store.that(not opened.turn(replace(step, holds=Holding(4))), "a step is not taken from where the store is not")
+    store.that(opened.turn(step), "a step is taken")
+    store.that(sorted(made) == sorted(keys.column("id").to_pylist()[:2]), "it gets the rows with its keys")
+    left = (0, 1, 2, 7, 8, 9, 20, 21, 22, 30, 31, 50)
+    store.that(store.is_same(*left), "and deletes and adds those that it should")
+    store.that(holds()[1] == Holding(5, new, 3, 1), "the next process knows")
+    store.that(not opened.turn(step), "a step is not taken twice")
+    none = Replacement(keys.slice(0, 0), make_rows(0, 0))
+    last = TurnStep(store.shipment, Holding(5, new, 3, 1), new, none.keys, lambda found: none, lots=3)
+    store.that(opened.turn(last) and opened.count() == 3, "after the last step it has the lots of the new edition")
+    opened.close()
+    store.that(store.is_same(*left) and holds()[1].lots < 0, "and the other one no more")
+    opened.close()
+    try:
+        store.count()
+    except ShardmillError:
+        store.that(True, "")
+    else:
+        store.that(False, "to which nobody adds")
 
 
 def make_lot(number: int, start: int, count: int) -> Lot:
@@ -184,7 +254,7 @@ def make_lot(number: int, start: int, count: int) -> Lot:
 def make_rows(start: int, count: int) -> pa.RecordBatch:
     numbers = range(start, start + count)
     columns: list[list[Any]] = [
-        [f'"{n}" é\'\n' for n in numbers],
+        [f'"{n}" é\'?%s\n' for n in numbers],
         [None if n == 1 else n * 2**40 for n in numbers],
         [n / 3 for n in numbers],
         [None if n == 2 else n % 2 == 0 for n in numbers],

@@ -133,7 +133,7 @@ class _Attempt:
             texts = batch.texts.to_pylist()
             kept = batch.kept.select([*self._plan.kept])
             if self._plan.work.to is not None:
-                kept = kept.append_column(TEXT_DIGEST, digest_items(texts, None, self._sink.salt))
+                kept = kept.append_column(TEXT_DIGEST, digest_items(batch.texts, None, self._sink.salt))
             made = self._task.run(self._task.prepare(texts).inputs).rows
             yield pa.RecordBatch.from_arrays(
                 [*kept.columns, *made.columns], schema=pa.schema([*kept.schema, *made.schema])

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from shardmill.core.errors import ShardmillError
+from shardmill.core.errors import DatabaseError, ShardmillError
 from shardmill.results import delivery
 from shardmill.run import Run, start
+from shardmill.sinks.base import Shipment
 from shardmill.sinks.databases.postgres import PostgresDelivery
 from shardmill.testing import check_sink
+from shardmill.testing.delivering import SCHEMA
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.services import PostgresServer
 
@@ -63,7 +67,50 @@ def test_a_run_is_delivered_and_proved(
         assert what in seen
 
 
+def test_several_prepare_and_complete_a_table_at_once(address: str) -> None:
+    shipment = Shipment(
+        plan="a" * 16, generation="0" * 8, schema=SCHEMA, key=("id",), vector="vector", made_by="c" * 16
+    )
+
+    def deliver(place: str) -> list[str]:
+        store = PostgresDelivery(place, shipment)
+        try:
+            store.prepare()
+            return store.finish([])
+        finally:
+            store.close()
+
+    for n in range(5):
+        with ThreadPoolExecutor(6) as pool:
+            made = list(pool.map(deliver, [f"{address}_{n}"] * 6))
+        assert made == [["an index on id", "an HNSW index on vector"]] * 6
+
+
 def test_a_server_that_is_away_is_told_before_anything_is_computed(source: Path, tmp_path: Path) -> None:
     with pytest.raises(ShardmillError, match="cannot be reached"):
         start(fake_spec(source, workers=1, into=["postgresql://nobody@127.0.0.1:9/none#rows"]), tmp_path / "run")
     assert not list((tmp_path / "run").glob("commits/*"))
+
+
+def test_a_view_is_switched_while_it_is_read(source: Path, tmp_path: Path, postgres: PostgresServer) -> None:
+    """Vectors of another width: readers see one table or the other, and never none."""
+    name = f"docs_{uuid.uuid4().hex[:8]}"
+    runs = [start(fake_spec(source, params={"dims": n}), tmp_path / f"run{n}") for n in (4, 8)]
+    addresses = [f"{postgres.url()}#{name}_{n}" for n in (4, 8)]
+    for run, address in zip(runs, addresses, strict=True):
+        run.deliver(address, shown_as=name)
+    seen, ended = set(), threading.Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            seen.update(row[0] for row in postgres.execute(f"SELECT DISTINCT vector_dims(embedding) FROM {name}"))
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        for n in range(10):
+            runs[n % 2].deliver(addresses[n % 2], shown_as=name)
+        ended.set()
+        reading.result()
+    assert seen >= {4, 8}
+    with pytest.raises(DatabaseError, match="is not a view"):
+        runs[0].deliver(addresses[0], shown_as=f"{name}_8")

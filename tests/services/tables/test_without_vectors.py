@@ -184,11 +184,11 @@ def test_from_the_command_line(shardmill: Cli, postgres: PostgresServer, write_j
 
 def test_digests_of_texts_alone_are_those_of_earlier_versions() -> None:
     old = [bytes.fromhex("ca978112ca1bbdcafac231b39a23dc4d"), None]
-    assert digest_items(["a", None]).to_pylist() == old
+    assert digest_items(pa.array(["a", None])).to_pylist() == old
     fields = pa.record_batch({"n": [1, 2]})
-    salted = digest_items(["a", None], None, b"salt").to_pylist()
-    both = digest_items(["a", "a"], fields, b"salt").to_pylist()
-    assert len({old[0], salted[0], *both, digest_items(["a"], fields.slice(0, 1)).to_pylist()[0]}) == 5
+    salted = digest_items(pa.array(["a", None]), None, b"salt").to_pylist()
+    both = digest_items(pa.array(["a", "a"]), fields, b"salt").to_pylist()
+    assert len({old[0], salted[0], *both, digest_items(pa.array(["a"]), fields.slice(0, 1)).to_pylist()[0]}) == 5
     salt = make_salt("generate", {"model": "./here", "system": "be brief"}, {"weights": "1"})
     assert salt == make_salt("generate", {"system": "be brief", "model": "./there"}, {"weights": "1"})
     assert salt != make_salt("generate", {"system": "be long"}, {"weights": "1"})

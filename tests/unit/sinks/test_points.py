@@ -9,6 +9,7 @@ import pytest
 
 from shardmill.core.errors import DatabaseError, MissingExtra, SpecError, StoreError, UsageError
 from shardmill.results.delivered_points import compare_points
+from shardmill.results.pressure import Pressure, describe
 from shardmill.sinks.address import open_delivery
 from shardmill.sinks.base import Shipment
 from shardmill.sinks.points import base
@@ -62,6 +63,9 @@ class Memory(PointDelivery):
 
     def find(self, ids: Sequence[str]) -> set[str]:
         return {id for id in ids if id in self.points_there}
+
+    def fetch(self, ids: Sequence[str]) -> list[Point]:
+        return [self.points_there[id] for id in ids if id in self.points_there]
 
     def remove(self, ids: Sequence[str]) -> None:
         for id in ids:
@@ -134,13 +138,21 @@ def test_a_server_that_refuses(memory: Memory) -> None:
         memory.prepare()
 
 
-def test_waits_are_told_at_the_end(memory: Memory) -> None:
+def test_rows_without_a_vector_are_told_at_the_end(memory: Memory) -> None:
     lot = lot_of(ROWS)
-    lot.staged.update(rows=1, without_vector=2, waited_s=30.0)
-    assert memory.finish([lot]) == [
-        "2 rows have no vector and are not stored",
-        "the store bounds the delivery: waited 30 s for it",
-    ]
+    lot.staged.update(rows=1, without_vector=2)
+    assert memory.finish([lot]) == ["2 rows have no vector and are not stored"]
+
+
+def test_the_time_in_the_store_is_told_with_the_times_that_it_was_busy(memory: Memory) -> None:
+    memory.answers = [429, 503]
+    spent = Pressure()
+    with spent.working() as said:
+        said.update(memory.stage(lot_of(ROWS)))
+    assert spent.busy == 2
+    told = describe({**spent.to_json(), "store_s": 8.0, "preparing_s": 2.0, "waited_s": 5.0})
+    assert told.startswith("bounded by the sink; 0 % of 10 s reading, 20 % preparing, 80 % in the sink; ")
+    assert told.endswith("; busy or away 2 times, waited 5 s")
 
 
 def test_another_metric_is_refused(memory: Memory) -> None:
@@ -200,7 +212,8 @@ def test_a_part_of_the_vector_that_is_not_a_number_is_no_vector(memory: Memory) 
     matrix[1, 3] = np.nan
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), type=pa.list_(pa.float32(), DIMS))
     rows = pa.RecordBatch.from_pydict({"id": ["a", "b", "c"], "embedding": vectors})
-    assert memory.stage(lot_of(rows)) == {"rows": 2, "without_vector": 1, "waited_s": 0.0}
+    staged = memory.stage(lot_of(rows))
+    assert (staged["rows"], staged["without_vector"], staged["busy"]) == (2, 1, 0)
 
 
 def test_fields_that_others_add_are_no_change(memory: Memory) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from shardmill.core.errors import DatabaseError
-from shardmill.sinks.base import Delivery, Lot, Shipment
+from shardmill.sinks.base import Delivery, Holding, Lot, Shipment, TurnStep, how_to_go_on
 from shardmill.sinks.predicates import any_of, quoted
-from shardmill.sinks.remembered import count_lots, note, refuse_others
+from shardmill.sinks.remembered import count_lots, holds, note, note_step, read_holdings, refuse_others
 
 # The table in which a database remembers what was delivered to it.
 NOTES = "shardmill_notes"
@@ -25,6 +28,8 @@ class DatabaseDelivery(Delivery):
 
     lots_at_once = 1
     scheme = ""
+    # What follows a condition to have the rows locked, where the transaction alone does not.
+    locking = ""
 
     def __init__(self, address: str, shipment: Shipment) -> None:
         super().__init__(address, shipment)
@@ -37,7 +42,7 @@ class DatabaseDelivery(Delivery):
         """Open the file, and wait for others that have it open."""
 
     @abstractmethod
-    def insert(self, batch: pa.RecordBatch) -> None:
+    def insert(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Add rows to the table."""
 
     @abstractmethod
@@ -55,30 +60,105 @@ class DatabaseDelivery(Delivery):
         return found
 
     def prepare(self) -> None:
-        self.run(f"CREATE TABLE IF NOT EXISTS {NOTES} (place TEXT, name TEXT, value TEXT, PRIMARY KEY (place, name))")
-        refuse_others(self.address, self.shipment, self._kept())
-        self.create()
+        notes = f"CREATE TABLE IF NOT EXISTS {NOTES} (place TEXT, name TEXT, value TEXT, PRIMARY KEY (place, name))"
+        with self.told():
+            self.run(notes)
+            refuse_others(self.address, self.shipment, self._kept())
+            self.create()
 
     def count(self) -> int:
-        return count_lots(self.shipment, self._kept())
+        with self.told():
+            return count_lots(self.shipment, self._kept())
 
     def commit(self, first: int, lots: Sequence[Lot]) -> bool:
+        def add() -> None:
+            self.insert(batch for lot in lots for batch in lot.read())
+
+        with self.told():
+            return self._change_lots(first, first + len(lots), add)
+
+    def replace(self, lots: int, rows: pa.RecordBatch) -> bool:
+        def replace() -> None:
+            self._delete(rows.select(list(self.shipment.key)))
+            self.insert(iter([rows]))
+
+        with self.told():
+            return self._change_lots(lots, lots, replace)
+
+    def holdings(self) -> dict[str, tuple[str, Holding]]:
+        with self.told():
+            return read_holdings(self._kept())
+
+    def turn(self, step: TurnStep) -> bool:
+        def take() -> dict[str, str]:
+            made = step.decide(self._find(step.keys))
+            self._delete(made.keys)
+            if made.rows.num_rows:
+                self.insert(iter([made.rows]))
+            return note_step(self.shipment, step, made)
+
+        with self.told():
+            return self._change(lambda: holds(step, self._kept()), take)
+
+    def _change_lots(self, lots: int, after: int, change: Callable[[], None]) -> bool:
+        """Change the table in a transaction, if it has `lots` lots of this run."""
+
+        def make() -> dict[str, str]:
+            change()
+            return note(self.shipment, after)
+
+        return self._change(lambda: self.count() == lots, make)
+
+    def _change(self, is_known: Callable[[], bool], change: Callable[[], dict[str, str]]) -> bool:
+        """Change the table and its notes in a transaction, if it is as it is known to be."""
         self.begin()
         try:
-            if self.count() != first:
+            if not is_known():
                 self.run("ROLLBACK")
                 return False
-            for lot in lots:
-                for batch in lot.read():
-                    self.insert(batch)
-            for name, value in note(self.shipment, first + len(lots)).items():
+            # Notes are also written if they stay the same: so that two transactions of DuckDB are in conflict.
+            for name, value in change().items():
                 self.run(f"DELETE FROM {NOTES} WHERE place = ? AND name = ?", [self.table, name])
                 self.run(f"INSERT INTO {NOTES} VALUES (?, ?, ?)", [self.table, name, value])
             self.run("COMMIT")
         except BaseException:
-            self.run("ROLLBACK")
+            # Some errors, a full disk among them, have ended the transaction.
+            with contextlib.suppress(Exception):
+                self.run("ROLLBACK")
             raise
         return True
+
+    def show_as(self, name: str) -> None:
+        """Let the view `name` show the table, in one transaction."""
+        try:
+            with self.told():
+                self.begin()
+                try:
+                    self.run(f"DROP VIEW IF EXISTS {quoted(name)}")
+                    self.run(f"CREATE VIEW {quoted(name)} AS SELECT * FROM {quoted(self.table)}")
+                    self.run("COMMIT")
+                except BaseException:
+                    with contextlib.suppress(Exception):
+                        self.run("ROLLBACK")
+                    raise
+        except DatabaseError as error:
+            raise DatabaseError(
+                f"{error.message} So {name} is no view of it.",
+                hint="If it is a table, rename it, or give another name; the rows were delivered.",
+            ) from error
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Say what the library did not do as one of our errors."""
+        try:
+            yield
+        except self.library_errors() as error:
+            reason = (str(error) or type(error).__name__).partition("\n")[0].rstrip(". ")
+            raise DatabaseError(f"{self.address}: {reason}.", hint=how_to_go_on(reason)) from error
+
+    @abstractmethod
+    def library_errors(self) -> tuple[type[Exception], ...]:
+        """What the library raises; () if `run` has said it already."""
 
     def require_table(self) -> None:
         """Refuse to read what is not there; a file is not created for that."""
@@ -95,8 +175,32 @@ class DatabaseDelivery(Delivery):
         self.run("BEGIN")
 
     def delete(self, keys: pa.RecordBatch) -> None:
+        with self.told():
+            self._delete(keys)
+
+    def _delete(self, keys: pa.RecordBatch) -> None:
+        for condition, values in self._conditions(keys):
+            self.run(f"DELETE FROM {quoted(self.table)} WHERE {condition}", values)
+
+    def _find(self, keys: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """The rows with these keys, which nobody else changes until the transaction ends."""
+        conditions = self._conditions(keys)
+        return [batch for where, values in conditions for batch in self.select(where + self.locking, values)]
+
+    @abstractmethod
+    def select(self, condition: str, values: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+        """The rows for which a condition holds."""
+
+    def _conditions(self, keys: pa.RecordBatch) -> Iterator[tuple[str, list[Any]]]:
         for at in range(0, keys.num_rows, _KEYS_AT_ONCE):
-            self.run(f"DELETE FROM {quoted(self.table)} WHERE {any_of(keys.slice(at, _KEYS_AT_ONCE))}")
+            some, values = keys.slice(at, _KEYS_AT_ONCE), list[Any]()
+            stored = pa.RecordBatch.from_pydict({f.name: self.as_values(some.column(f.name)) for f in some.schema})
+            yield any_of(stored, literal=partial(_send, values)), values
+
+    def as_values(self, column: pa.Array) -> list[Any]:
+        """The values of a column as they are sent."""
+        values: list[Any] = column.to_pylist()
+        return values
 
     def close(self) -> None:
         if self._database is not None:
@@ -110,3 +214,9 @@ class DatabaseDelivery(Delivery):
 
     @abstractmethod
     def has_table(self, name: str) -> bool: ...
+
+
+def _send(values: list[Any], value: object) -> str:
+    """Send a value beside the command, where this stands for it."""
+    values.append(value)
+    return "?"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from shardmill.core.errors import DatabaseError, missing_extra
+from shardmill.sinks.base import WatchedRows
 from shardmill.sinks.databases.base import DatabaseDelivery
 from shardmill.sinks.predicates import quoted
 from shardmill.sinks.remembered import refuse_columns
@@ -21,6 +22,8 @@ _PATIENCE_S, _PAUSE_S = 60.0, 0.2
 
 class DuckDbDelivery(DatabaseDelivery):
     scheme = SCHEME
+    # Rows that fill no row group, of 122,880, are written twice: first to the log.
+    lots_at_once = 8
 
     def connect(self) -> Any:
         try:
@@ -36,7 +39,7 @@ class DuckDbDelivery(DatabaseDelivery):
                     reason = str(error).partition("\n")[0].rstrip(".")
                     raise DatabaseError(
                         f"{self.path} cannot be opened by DuckDB: {reason}.",
-                        hint="Close the program that has it open, or name another file.",
+                        hint="Close the program that has it open, or name another file, which may be written.",
                     ) from error
             time.sleep(_PAUSE_S)
 
@@ -54,14 +57,30 @@ class DuckDbDelivery(DatabaseDelivery):
     def _empty(self) -> pa.Table:
         return self.shipment.schema.empty_table()
 
-    def insert(self, batch: pa.RecordBatch) -> None:
-        self.database.register("_rows", pa.Table.from_batches([batch]))
-        self.run(f"INSERT INTO {quoted(self.table)} SELECT * FROM _rows")
+    def insert(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """As a stream, of which a part is read while another is written."""
+        rows = WatchedRows(batches)
+        self.database.register("_rows", pa.RecordBatchReader.from_batches(self.shipment.schema, rows))
+        try:
+            self.run(f"INSERT INTO {quoted(self.table)} SELECT * FROM _rows")
+        except self.library_errors() as error:
+            raise rows.error or error from error
         self.database.unregister("_rows")
 
     def scan(self) -> Iterator[pa.RecordBatch]:
         self.require_table()
+        with self.told():
+            yield from self.select("TRUE", [])
+
+    def select(self, condition: str, values: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         columns = ", ".join(map(quoted, self.shipment.schema.names))
-        found = self.database.sql(f"SELECT {columns} FROM {quoted(self.table)}")
+        found = self.database.sql(
+            f"SELECT {columns} FROM {quoted(self.table)} WHERE {condition}", params=list(values) or None
+        )
         for batch in found.to_arrow_reader(_READ_ROWS):
             yield from pa.Table.from_batches([batch]).cast(self.shipment.schema).to_batches()
+
+    def library_errors(self) -> tuple[type[Exception], ...]:
+        import duckdb
+
+        return (duckdb.Error,)

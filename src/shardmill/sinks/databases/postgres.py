@@ -5,18 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from shardmill.core.errors import DatabaseError
+from shardmill.core.errors import DatabaseError, UsageError
 from shardmill.postgres.connect import connect, explained
 from shardmill.postgres.copy import encode, sent_type
-from shardmill.postgres.tables import ensure_vector
+from shardmill.postgres.tables import ensure_vector, lock, lock_table
 from shardmill.postgres.types import sql_type
-from shardmill.sinks.base import Lot
+from shardmill.sinks.base import Lot, Shipment
 from shardmill.sinks.databases.base import NOTES, DatabaseDelivery
 from shardmill.sinks.parquet import is_vector
 from shardmill.sinks.predicates import quoted
@@ -25,6 +26,8 @@ from shardmill.sinks.remembered import refuse_columns
 _READ_ROWS = 2000
 _PATIENCE_S = 15.0
 _LOT = "shardmill_lot"
+_LONGEST_NAME = 63
+_CUT_OFF = "SET LOCAL idle_in_transaction_session_timeout = '1min'"
 # pgvector builds graphs of up to this many dimensions.
 _MOST_INDEXED = {"vector": 2000, "halfvec": 4000}
 _COLUMNS = """
@@ -34,13 +37,26 @@ WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY att
 
 
 class PostgresDelivery(DatabaseDelivery):
+    locking = " FOR UPDATE"
+
+    def __init__(self, address: str, shipment: Shipment) -> None:
+        super().__init__(address, shipment)
+        if (length := len(self.table.encode())) > _LONGEST_NAME:
+            raise UsageError(
+                f"{address}: the name of the table has {length} bytes, and PostgreSQL cuts it after {_LONGEST_NAME}.",
+                hint=f"Choose a name of at most {_LONGEST_NAME} bytes.",
+            )
+
     def connect(self) -> Any:
         return connect(self.path, patience_s=_PATIENCE_S, autocommit=True)
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with explained(self.database):
-            cursor = self.database.execute(sql.replace("%", "%%").replace("?", "%s"), list(values))
+            cursor = self.database.execute(_marked(sql), list(values))
             return cursor.fetchall() if cursor.description is not None else []
+
+    def library_errors(self) -> tuple[type[Exception], ...]:
+        return ()
 
     def exists(self) -> bool:
         return True
@@ -48,10 +64,14 @@ class PostgresDelivery(DatabaseDelivery):
     def has_table(self, name: str) -> bool:
         return self.run("SELECT to_regclass(?)::oid", [quoted(name)])[0][0] is not None
 
+    def prepare(self) -> None:
+        with self._alone(lock):
+            super().prepare()
+
     def begin(self) -> None:
         """Lock the notes. Who is paused inside its transaction is cut off by the server, so that another may go on."""
         self.run("BEGIN")
-        self.run("SET LOCAL idle_in_transaction_session_timeout = '1min'")
+        self.run(_CUT_OFF)
         self.run(f"LOCK TABLE {NOTES} IN EXCLUSIVE MODE")
 
     def create(self) -> None:
@@ -63,29 +83,43 @@ class PostgresDelivery(DatabaseDelivery):
         found = dict(self.run(_COLUMNS, [quoted(self.table)]))
         refuse_columns(self.address, self.shipment, found, {f.name: _column_type(f.type) for f in self.shipment.schema})
 
-    def insert(self, batch: pa.RecordBatch) -> None:
-        kinds = [_vector_type(field.type) or sent_type(field.type) for field in batch.schema]
-        names = [quoted(name) for name in batch.schema.names]
-        columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
-        self.run(f"CREATE TEMPORARY TABLE {_LOT} ({columns}) ON COMMIT DROP")
-        command = f"COPY pg_temp.{_LOT} FROM STDIN (FORMAT binary)"
+    def insert(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Copy rows into the table; by way of another one, if a column is of a type that is sent as another."""
+        schema = self.shipment.schema
+        kinds = [_vector_type(field.type) or sent_type(field.type) for field in schema]
+        stored = [_vector_type(field.type) or sql_type(field.type) for field in schema]
+        names = [quoted(name) for name in schema.names]
+        table = f"{quoted(self.table)} ({', '.join(names)})"
+        for batch in batches:
+            if kinds == stored:
+                self._copy(table, batch, kinds)
+                continue
+            columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
+            self.run(f"CREATE TEMPORARY TABLE {_LOT} ({columns}) ON COMMIT DROP")
+            self._copy(f"pg_temp.{_LOT}", batch, kinds)
+            chosen = ", ".join(f"{name}::{_column_type(f.type)}" for name, f in zip(names, schema, strict=True))
+            self.run(f"INSERT INTO {table} SELECT {chosen} FROM pg_temp.{_LOT}")
+            self.run(f"DROP TABLE pg_temp.{_LOT}")
+
+    def _copy(self, table: str, batch: pa.RecordBatch, kinds: list[str]) -> None:
+        command = f"COPY {table} FROM STDIN (FORMAT binary)"
         with explained(self.database), self.database.cursor() as cursor, cursor.copy(command) as copy:
             copy.write(encode(batch.columns, kinds))
-        chosen = ", ".join(
-            f"{name}::{_column_type(field.type)}" for name, field in zip(names, batch.schema, strict=True)
-        )
-        self.run(f"INSERT INTO {quoted(self.table)} ({', '.join(names)}) SELECT {chosen} FROM pg_temp.{_LOT}")
-        self.run(f"DROP TABLE pg_temp.{_LOT}")
 
     def scan(self) -> Iterator[pa.RecordBatch]:
         self.require_table()
+        with explained(self.database), self.database.transaction():
+            yield from self.select("TRUE", [])
+
+    def select(self, condition: str, values: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         schema = self.shipment.schema
         columns = ", ".join(f"{quoted(f.name)}::real[]" if _vector_type(f.type) else quoted(f.name) for f in schema)
-        with explained(self.database), self.database.transaction(), self.database.cursor(name="scan") as cursor:
-            cursor.execute(f"SELECT {columns} FROM {quoted(self.table)}")
+        asked = f"SELECT {columns} FROM {quoted(self.table)} WHERE {condition}"
+        with explained(self.database), self.database.cursor(name="select") as cursor:
+            cursor.execute(_marked(asked), list(values))
             while rows := cursor.fetchmany(_READ_ROWS):
-                values = zip(*rows, strict=True)
-                arrays = [_decode(self.address, each, f) for each, f in zip(values, schema, strict=True)]
+                read = zip(*rows, strict=True)
+                arrays = [_decode(self.address, each, f) for each, f in zip(read, schema, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def finish(self, lots: Sequence[Lot]) -> list[str]:
@@ -101,8 +135,22 @@ class PostgresDelivery(DatabaseDelivery):
         return made
 
     def _index(self, what: str, columns: str, using: str = "") -> None:
-        name = quoted(f"{self.table}_{what}"[:63])
-        self.run(f"CREATE INDEX IF NOT EXISTS {name} ON {quoted(self.table)} {using} ({columns})")
+        name = quoted(f"{self.table}_{what}"[:_LONGEST_NAME])
+        with self._alone(lambda connection: lock_table(connection, quoted(self.table))):
+            self.run(f"CREATE INDEX IF NOT EXISTS {name} ON {quoted(self.table)} {using} ({columns})")
+
+    @contextmanager
+    def _alone(self, lock_it: Callable[[Any], None]) -> Iterator[None]:
+        """A transaction in which no other process creates the same: two that try to, IF NOT EXISTS, may both begin."""
+        with explained(self.database), self.database.transaction():
+            self.run(_CUT_OFF)
+            lock_it(self.database)
+            yield
+
+
+def _marked(sql: str) -> str:
+    """A command with the marks of psycopg for the values that are sent beside it."""
+    return sql.replace("%", "%%").replace("?", "%s")
 
 
 def _vector_type(kind: pa.DataType) -> str:

@@ -33,7 +33,8 @@ class SqliteDelivery(DatabaseDelivery):
             database.execute("PRAGMA schema_version").fetchone()
         except sqlite3.Error as error:
             raise DatabaseError(
-                f"{self.path} cannot be used as an SQLite database: {error}.", hint="Name another file."
+                f"{self.path} cannot be used as an SQLite database: {error}.",
+                hint="Name a file that may be written, in a folder that exists.",
             ) from error
         return database
 
@@ -51,19 +52,27 @@ class SqliteDelivery(DatabaseDelivery):
         wanted = pa.schema([(f.name, _arrow_type(_sql_type(f.type))) for f in self.shipment.schema])
         refuse_columns(self.address, self.shipment, found, wanted)
 
-    def insert(self, batch: pa.RecordBatch) -> None:
-        values = zip(*(_encode(column) for column in batch.columns), strict=True)
-        marks = ", ".join("?" * batch.num_columns)
-        self.database.executemany(f"INSERT INTO {quoted(self.table)} VALUES ({marks})", values)
+    def insert(self, batches: Iterator[pa.RecordBatch]) -> None:
+        marks = ", ".join("?" * len(self.shipment.schema))
+        for batch in batches:
+            values = zip(*map(self.as_values, batch.columns), strict=True)
+            self.database.executemany(f"INSERT INTO {quoted(self.table)} VALUES ({marks})", values)
+
+    def as_values(self, column: pa.Array) -> list[Any]:
+        return _encode(column)
 
     def scan(self) -> Iterator[pa.RecordBatch]:
         self.require_table()
+        with self.told():
+            yield from self.select("TRUE ORDER BY rowid", [])
+
+    def select(self, condition: str, values: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         schema = self.shipment.schema
         columns = ", ".join(map(quoted, schema.names))
-        found = self.database.execute(f"SELECT {columns} FROM {quoted(self.table)} ORDER BY rowid")
+        found = self.database.execute(f"SELECT {columns} FROM {quoted(self.table)} WHERE {condition}", list(values))
         while rows := found.fetchmany(_READ_ROWS):
-            values = zip(*rows, strict=True)
-            arrays = [_decode(each, field.type) for each, field in zip(values, schema, strict=True)]
+            read = zip(*rows, strict=True)
+            arrays = [_decode(each, field.type) for each, field in zip(read, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def finish(self, lots: Sequence[Lot]) -> list[str]:
@@ -71,8 +80,12 @@ class SqliteDelivery(DatabaseDelivery):
             return []
         name = f"{self.table}_by_{'_'.join(self.shipment.key)}"
         columns = ", ".join(map(quoted, self.shipment.key))
-        self.run(f"CREATE INDEX IF NOT EXISTS {quoted(name)} ON {quoted(self.table)} ({columns})")
+        with self.told():
+            self.run(f"CREATE INDEX IF NOT EXISTS {quoted(name)} ON {quoted(self.table)} ({columns})")
         return [f"an index on {', '.join(self.shipment.key)}"]
+
+    def library_errors(self) -> tuple[type[Exception], ...]:
+        return (sqlite3.Error,)
 
 
 _SAID = {"INTEGER": pa.int64(), "REAL": pa.float64(), "TEXT": pa.string(), "BLOB": pa.binary()}

@@ -17,22 +17,30 @@ from typing import Any
 import pyarrow as pa
 
 from shardmill.core.errors import ShardmillError, StoreError, UsageError, missing_extra
-from shardmill.sinks.base import Delivery, Lot, Shipment
+from shardmill.sinks.base import Holding, Lot, Shipment, TurnStep
+from shardmill.sinks.lakes.base import LakeDelivery
 from shardmill.sinks.lakes.files import delete_strays, has_data_file, write_data_file
 from shardmill.sinks.lakes.types import as_delivered, stored_schema
-from shardmill.sinks.remembered import count_lots, note, refuse_columns, refuse_others
+from shardmill.sinks.remembered import (
+    count_lots,
+    holds,
+    note,
+    note_step,
+    read_holdings,
+    refuse_columns,
+    refuse_others,
+)
 from shardmill.store.clients import find_endpoint
 
 SCHEME = "iceberg:"
 _ADDRESS = re.compile(r"(?P<catalogue>[^/.\s]+)/(?P<names>[^/.]+(?:\.[^/.]+)+)")
 _RETRIES = "commit.retry.num-retries"
+_NOTHING_DELETED = "Delete operation did not match any records"
 _KEYS_AT_ONCE = 500
 
 
-class IcebergDelivery(Delivery):
+class IcebergDelivery(LakeDelivery):
     """A table whose properties say who made its rows, and how many lots of which run it has."""
-
-    stages = True
 
     def __init__(self, address: str, shipment: Shipment) -> None:
         super().__init__(address, shipment)
@@ -97,8 +105,7 @@ class IcebergDelivery(Delivery):
             return False
         refuse_others(self.address, self.shipment, table.properties)
         files = [f"{_data_folder(table)}/{lot.staged['path']}" for lot in lots if lot.staged["rows"]]
-        # Of this object alone: other writers of the table may retry.
-        table.metadata = table.metadata.model_copy(update={"properties": {**table.properties, _RETRIES: "0"}})
+        _forbid_retries(table)
         with self._told():
             try:
                 with table.transaction() as change:
@@ -122,15 +129,60 @@ class IcebergDelivery(Delivery):
                     yield from as_delivered(pa.Table.from_batches([batch]), self.shipment.schema)
 
     def delete(self, keys: pa.RecordBatch) -> None:
-        if odd := [name for name in keys.schema.names if "." in name]:
-            raise UsageError(
-                f"{self.address}: pyiceberg finds no rows by the column {odd[0]}, whose name has a dot.",
-                hint="Delete them with another tool, or deliver the run to a new table.",
-            )
+        self._refuse_dots(keys)
         for at in range(0, keys.num_rows, _KEYS_AT_ONCE):
             with self._told(), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Delete operation did not match any records")
+                warnings.filterwarnings("ignore", _NOTHING_DELETED)
                 self._open().delete(_any_of(keys.slice(at, _KEYS_AT_ONCE)))
+
+    def replace(self, lots: int, rows: pa.RecordBatch) -> bool:
+        table, keys = self._open(), self._keys_of(rows)
+        self._refuse_dots(keys)
+        if count_lots(self.shipment, table.properties) != lots:
+            return False
+        _forbid_retries(table)
+        with self._told():
+            try:
+                with table.transaction() as change:
+                    self._exchange(table, change, keys, rows)
+            except self._errors.CommitFailedException:
+                return False
+        return True
+
+    def holdings(self) -> dict[str, tuple[str, Holding]]:
+        found = self._find()
+        return {} if found is None else read_holdings(found.properties)
+
+    def turn(self, step: TurnStep) -> bool:
+        table = self._open()
+        self._refuse_dots(self._keys_of(step.keys))
+        if not holds(step, table.properties):
+            return False
+        with self._told():
+            found = table.scan(row_filter=_any_of(step.keys)).to_arrow() if step.keys.num_rows else None
+        made = step.decide([] if found is None else [*as_delivered(found, self.shipment.schema)])
+        _forbid_retries(table)
+        with self._told():
+            try:
+                with table.transaction() as change:
+                    change.set_properties(note_step(self.shipment, step, made))
+                    if made.keys.num_rows:
+                        self._exchange(table, change, made.keys, made.rows)
+                    else:
+                        change.add_files([], check_duplicate_files=False)
+            except self._errors.CommitFailedException:
+                return False
+        return True
+
+    def _exchange(self, table: Any, change: Any, keys: pa.RecordBatch, rows: pa.RecordBatch) -> None:
+        """Delete the rows with these keys, and add others."""
+        fields = table.schema().as_arrow()
+        schema = pa.schema([fields.field(name) for name in self.shipment.schema.names])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", _NOTHING_DELETED)
+            change.delete(_any_of(keys))
+        if rows.num_rows:
+            change.append(pa.Table.from_batches([rows]).cast(schema))
 
     def finish(self, lots: Sequence[Lot]) -> list[str]:
         table = self._open()
@@ -138,6 +190,13 @@ class IcebergDelivery(Delivery):
             live = [file.file.file_path for file in table.scan().plan_files()]
         deleted = delete_strays(_as_place(_data_folder(table)), self.shipment, lots, live)
         return [f"{deleted} data files of attempts that died were deleted"] if deleted else []
+
+    def _refuse_dots(self, keys: pa.RecordBatch) -> None:
+        if odd := [name for name in keys.schema.names if "." in name]:
+            raise UsageError(
+                f"{self.address}: pyiceberg finds no rows by the column {odd[0]}, whose name has a dot.",
+                hint="Delete them with another tool, or deliver the run to a new table.",
+            )
 
     def close(self) -> None:
         if catalogue := self.__dict__.pop("_catalogue", None):
@@ -190,11 +249,6 @@ class IcebergDelivery(Delivery):
             except (self._errors.NoSuchTableError, self._errors.NoSuchNamespaceError):
                 return None
 
-    def _open(self) -> Any:
-        if (found := self._find()) is None:
-            raise StoreError(f"{self.address} is gone.", hint="Deliver the run again: shardmill load --from RUN")
-        return found
-
     @contextmanager
     def _told(self) -> Iterator[None]:
         """Say what happened as one of our errors: every kind of catalogue and store has its own."""
@@ -218,6 +272,11 @@ class IcebergDelivery(Delivery):
 
 def _reason(error: Exception) -> str:
     return (str(error) or type(error).__name__).partition("\n")[0].rstrip(". ")
+
+
+def _forbid_retries(table: Any) -> None:
+    """Of this object alone: other writers of the table may retry."""
+    table.metadata = table.metadata.model_copy(update={"properties": {**table.properties, _RETRIES: "0"}})
 
 
 def _storage() -> dict[str, str]:
@@ -267,11 +326,21 @@ def _any_of(keys: pa.RecordBatch) -> Any:
     from pyiceberg import expressions
 
     make: Any = expressions
-    if keys.num_columns == 1 and not keys.column(0).null_count:
-        return make.In(keys.schema.names[0], keys.column(0).to_pylist())
-    rows = [
-        [make.IsNull(name) if value is None else make.EqualTo(name, value) for name, value in row.items()]
-        for row in keys.to_pylist()
-    ]
-    each = [make.And(*row) if len(row) > 1 else row[0] for row in rows]
-    return make.Or(*each) if len(each) > 1 else each[0]
+    first, *rest = keys.schema.names
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for row in keys.to_pylist():
+        groups.setdefault(tuple(row[name] for name in rest), []).append(row[first])
+    each = []
+    for others, values in groups.items():
+        firsts = [make.In(first, known)] if (known := [value for value in values if value is not None]) else []
+        firsts += [make.IsNull(first)] if None in values else []
+        same = [
+            make.IsNull(name) if value is None else make.EqualTo(name, value)
+            for name, value in zip(rest, others, strict=True)
+        ]
+        each.append(_joined(make.And, [*same, _joined(make.Or, firsts)]))
+    return _joined(make.Or, each)
+
+
+def _joined(how: Any, conditions: Sequence[Any]) -> Any:
+    return how(*conditions) if len(conditions) > 1 else conditions[0]

@@ -13,10 +13,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardmill.core.errors import StoreError, UsageError, missing_extra
-from shardmill.sinks.base import Delivery, Lot, Shipment
+from shardmill.core.errors import UsageError, missing_extra
+from shardmill.sinks.base import Holding, Lot, Shipment, TurnStep, WatchedRows
+from shardmill.sinks.lakes.base import LakeDelivery
 from shardmill.sinks.predicates import any_of
-from shardmill.sinks.remembered import count_lots, note, refuse_columns, refuse_others
+from shardmill.sinks.remembered import (
+    count_lots,
+    holds,
+    note,
+    note_step,
+    read_holdings,
+    refuse_columns,
+    refuse_others,
+)
 from shardmill.store import locate
 from shardmill.store.clients import options_for_others
 
@@ -25,10 +34,8 @@ _READ_ROWS = 8192
 _KEYS_AT_ONCE = 500
 
 
-class LanceDelivery(Delivery):
+class LanceDelivery(LakeDelivery):
     """A dataset whose schema carries what is remembered: it is written by the same commit as the rows."""
-
-    stages = True
 
     def __init__(self, address: str, shipment: Shipment) -> None:
         super().__init__(address, shipment)
@@ -61,7 +68,11 @@ class LanceDelivery(Delivery):
         return 0 if found is None else count_lots(self.shipment, _kept(found))
 
     def stage(self, lot: Lot) -> dict[str, Any]:
-        rows = WatchedRows(lot.read())
+        return {"fragments": self._write(lot.read())}
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
+        """New fragments with these rows, which nobody sees yet."""
+        rows = WatchedRows(batches)
         reader = pa.RecordBatchReader.from_batches(self.shipment.schema, rows)
         try:
             made = self._lance.fragment.write_fragments(
@@ -69,7 +80,7 @@ class LanceDelivery(Delivery):
             )
         except OSError as error:
             raise rows.error or self._lost(error) from error
-        return {"fragments": [fragment.to_json() for fragment in made if fragment.physical_rows]}
+        return [fragment.to_json() for fragment in made if fragment.physical_rows]
 
     def is_staged(self, staged: dict[str, Any]) -> bool:
         names = [file["path"] for fragment in staged["fragments"] for file in fragment["files"]]
@@ -81,17 +92,74 @@ class LanceDelivery(Delivery):
         kept = _kept(there)
         if count_lots(self.shipment, kept) != first:
             return False
+        added = [each for lot in lots for each in lot.staged["fragments"]]
         fragments = [fragment.metadata for fragment in there.get_fragments()]
-        number = 1 + max((fragment.id for fragment in fragments), default=-1)
-        for staged in (each for lot in lots for each in lot.staged["fragments"]):
-            fragments.append(self._lance.FragmentMetadata.from_json(json.dumps({**staged, "id": number})))
-            number += 1
-        kept = {**kept, **note(self.shipment, first + len(lots))}
+        return self._merge(there, fragments, added, {**kept, **note(self.shipment, first + len(lots))})
+
+    def replace(self, lots: int, rows: pa.RecordBatch) -> bool:
+        there = self._open()
+        kept = _kept(there)
+        if count_lots(self.shipment, kept) != lots:
+            return False
+        return self._exchange(there, self._keys_of(rows), rows, kept)
+
+    def holdings(self) -> dict[str, tuple[str, Holding]]:
+        found = self._find()
+        return {} if found is None else read_holdings(_kept(found))
+
+    def turn(self, step: TurnStep) -> bool:
+        there, keys = self._open(), self._keys_of(step.keys)
+        kept = _kept(there)
+        if not holds(step, kept):
+            return False
+        names, where = self.shipment.schema.names, any_of(keys, mark="`") if keys.num_rows else ""
+        made = step.decide(there.to_table(names, filter=where).to_batches() if where else [])
+        noted = note_step(self.shipment, step, made)
+        if not self._exchange(there, made.keys, made.rows, {**kept, **noted}):
+            return False
+        # Where whole fragments went, the notes did not go with them. The same step taken again changes no row.
+        now = self._open()
+        if noted.items() <= (kept := _kept(now)).items():
+            return True
+        fragments = [fragment.metadata for fragment in now.get_fragments()]
+        return holds(step, kept) and self._merge(now, fragments, [], {**kept, **noted})
+
+    def _exchange(self, there: Any, keys: pa.RecordBatch, rows: pa.RecordBatch, kept: dict[str, str]) -> bool:
+        """Delete the rows with these keys, and add others."""
+        added = self._write(iter([rows])) if rows.num_rows else []
+        if not keys.num_rows:
+            return self._merge(there, [fragment.metadata for fragment in there.get_fragments()], added, kept)
+        where = any_of(keys, mark="`")
+        try:
+            left = {fragment.fragment_id: fragment.delete(where) for fragment in there.get_fragments()}
+        except OSError as error:
+            raise self._lost(error) from error
+        if all(left.values()):
+            return self._merge(there, [*left.values()], added, kept)
+        # A merge keeps every fragment. An update that names all of them is refused, too, if another one was changed.
+        return self._commit(
+            there,
+            self._lance.LanceOperation.Update(
+                removed_fragment_ids=[number for number, fragment in left.items() if fragment is None],
+                updated_fragments=[fragment for fragment in left.values() if fragment is not None],
+                new_fragments=[self._lance.FragmentMetadata.from_json(json.dumps(each)) for each in added],
+            ),
+        )
+
+    def _merge(self, there: Any, fragments: list[Any], added: list[dict[str, Any]], kept: dict[str, str]) -> bool:
+        """Commit the fragments that are there, and new ones."""
+        first = 1 + max((fragment.id for fragment in fragments), default=-1)
+        more = [
+            self._lance.FragmentMetadata.from_json(json.dumps({**each, "id": number}))
+            for number, each in enumerate(added, first)
+        ]
         schema = self._lance.schema.LanceSchema.from_pyarrow(there.schema.with_metadata(_encode(kept)))
-        merge = self._lance.LanceOperation.Merge(fragments, schema)
+        return self._commit(there, self._lance.LanceOperation.Merge([*fragments, *more], schema))
+
+    def _commit(self, there: Any, operation: Any) -> bool:
         try:
             self._lance.LanceDataset.commit(
-                self._place, merge, read_version=there.version, storage_options=self._options, max_retries=0
+                self._place, operation, read_version=there.version, storage_options=self._options, max_retries=0
             )
         except self._lance.commit.CommitConflictError:
             return False
@@ -116,30 +184,6 @@ class LanceDelivery(Delivery):
             raise self._lost(error) from error
         except OSError as error:
             raise self._lost(error) from error
-
-    def _open(self) -> Any:
-        if (found := self._find()) is None:
-            raise StoreError(f"{self.address} is gone.", hint="Deliver the run again: shardmill load --from RUN")
-        return found
-
-    def _lost(self, error: Exception) -> StoreError:
-        reason = str(error).partition("\n")[0].partition(", /")[0].rstrip(".")
-        return StoreError(f"{self.address}: {reason}.", hint="Run the same command again: it resumes.")
-
-
-class WatchedRows:
-    """Rows on their way through a library, which tells their own error as one of its own."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.error: Exception | None = None
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from self._batches
-        except Exception as error:
-            self.error = error
-            raise
 
 
 def _kept(dataset: Any) -> dict[str, str]:

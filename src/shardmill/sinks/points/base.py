@@ -26,16 +26,18 @@ from shardmill.core.errors import DatabaseError, ShardmillError, StoreError, Usa
 from shardmill.core.hashing import hash_rows
 from shardmill.core.passwords import redact
 from shardmill.plan import WINDOW
-from shardmill.sinks.base import Delivery, Lot, Shipment
+from shardmill.sinks.base import Delivery, Lot, Shipment, how_to_go_on, is_full
 from shardmill.sinks.parquet import vectors
 from shardmill.sinks.points.patience import RequestPace, TooLarge, Trouble
-from shardmill.sinks.points.payload import DIGEST, decode, encode, is_held, to_json
+from shardmill.sinks.points.payload import DIGEST, decode, encode, hash_payloads, is_held, to_json
 
 # The name under which a scan gives the id of a point, beside the columns of the rows.
 POINT = "shardmill_point"
 METRIC = "cosine"
 _NAMESPACE = uuid.UUID("f56dcbf9-40ab-5260-8d12-cd4d8a9cd747")
 _BATCH_BYTES = 4 << 20
+# How far the cosine of a vector that came back may be from 1.
+_TOLERANCE = 1e-4
 _START_PATIENCE_S, _PATIENCE_S = 15.0, 300.0
 
 _Answer = TypeVar("_Answer")
@@ -129,6 +131,10 @@ class PointDelivery(Delivery):
         """Those of the ids that it has."""
 
     @abstractmethod
+    def fetch(self, ids: Sequence[str]) -> list[Point]:
+        """The points that it has of these."""
+
+    @abstractmethod
     def remove(self, ids: Sequence[str]) -> None:
         """Delete the points that it has of these."""
 
@@ -161,7 +167,11 @@ class PointDelivery(Delivery):
         """The answer of the server, for which it may have to come back first."""
         patience_s = self.start_patience_s if at_start else self.patience_s
         give_up = partial(self._give_up, at_start)
-        return self._pace.ask(call, self.judge, patience_s, give_up)
+        return self._pace.ask(call, self._judge, patience_s, give_up)
+
+    def _judge(self, error: Exception) -> Trouble:
+        """A server whose disk is full may say that it is busy."""
+        return Trouble.FINAL if is_full(self.reason(error)) else self.judge(error)
 
     def prepare(self) -> None:
         found = self.ask(self.describe, at_start=True)
@@ -180,6 +190,10 @@ class PointDelivery(Delivery):
                 hint="Choose another name for these: vectors of two models cannot be compared.",
             )
 
+    def has_points(self) -> bool:
+        """Whether the collection has any: it may have been dropped, or emptied."""
+        return self.ask(self.describe, at_start=True) is not None and any(self.pages())
+
     def count(self) -> int:
         """The lots that this object has seen staged: the ledger's records of them say which are there."""
         return self._committed
@@ -192,10 +206,10 @@ class PointDelivery(Delivery):
 
     def stage(self, lot: Lot) -> dict[str, Any]:
         """Upsert the rows of a lot, and delete those of its items that the store has and the lot has not."""
-        before, rows, without = self._pace.waited_s, 0, 0
+        before, rows, without = self._spent(), 0, 0
         waiting: list[Point] = []
         held = 0
-        gone = _Gone(self)
+        gone = _Gone(self, windows=lot.whole and WINDOW in self.shipment.key)
         for batch in lot.read():
             for point, key, window in self.points(batch):
                 if point.vector.size:
@@ -212,8 +226,11 @@ class PointDelivery(Delivery):
         self._send(waiting)
         gone.finish()
         self.ask(self.settle)
-        waited_s = round(self._pace.waited_s - before, 1)
-        return {"rows": rows, "without_vector": without, "waited_s": waited_s}
+        spent = {name: round(now - before[name], 3) for name, now in self._spent().items()}
+        return {"rows": rows, "without_vector": without, **spent}
+
+    def _spent(self) -> dict[str, float]:
+        return {"asked_s": self._pace.asked_s, "waited_s": self._pace.waited_s, "busy": self._pace.busy}
 
     def finish(self, lots: Sequence[Lot]) -> list[str]:
         lines = []
@@ -221,8 +238,6 @@ class PointDelivery(Delivery):
             lines.append(f"{without:,} rows have no vector and are not stored")
         if self.left_out:
             lines.append(f"{self.store} cannot hold {', '.join(self.left_out)}: not stored")
-        if (waited_s := sum(lot.staged.get("waited_s", 0.0) for lot in lots)) >= 1:
-            lines.append(f"the store bounds the delivery: waited {waited_s:,.0f} s for it")
         return lines
 
     def scan(self) -> Iterator[pa.RecordBatch]:
@@ -243,6 +258,31 @@ class PointDelivery(Delivery):
         ids = [self.point_id(*self._split(row)) for row in keys.to_pylist()]
         for at in range(0, len(ids), self.page_rows):
             self.ask(partial(self.remove, ids[at : at + self.page_rows]))
+
+    def remove_unchanged(self, rows: pa.RecordBatch) -> int:
+        """Delete the points of these rows while they are as they were delivered; returns how many are not."""
+        points, alone = [point for point, _, _ in self.points(rows)], 0
+        for at in range(0, len(points), self.page_rows):
+            some = {point.id: point for point in points[at : at + self.page_rows]}
+            there = self.ask(partial(self.fetch, list(some)))
+            same = [point.id for point in there if self._is_same(point, some[point.id])]
+            alone += len(there) - len(same)
+            if same:
+                self.ask(partial(self.remove, same))
+        return alone
+
+    def own(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """What the run says of a row; further fields are those of other programs."""
+        return {name: payload[name] for name in (*self.columns, DIGEST) if name in payload}
+
+    def _is_same(self, there: Point, delivered: Point) -> bool:
+        """A vector may come back with another length."""
+        if there.vector.shape != delivered.vector.shape:
+            return False
+        payloads = hash_payloads([self.own(there.payload), self.own(delivered.payload)])
+        lengths = float(np.linalg.norm(there.vector) * np.linalg.norm(delivered.vector))
+        is_near = float(there.vector @ delivered.vector) >= (1 - _TOLERANCE) * lengths
+        return bool(payloads[0] == payloads[1]) and is_near
 
     def point_id(self, item: Sequence[Any], window: int) -> str:
         """The id of a row: the same for every run."""
@@ -305,7 +345,7 @@ class PointDelivery(Delivery):
     def _give_up(self, at_start: bool, error: Exception, trouble: Trouble) -> ShardmillError:
         reason = redact(" ".join(self.reason(error).split()))[:300].rstrip(".")
         if trouble is Trouble.FINAL:
-            return DatabaseError(f"{self.address}: {reason}.", hint="Mend it, then run the same command again.")
+            return DatabaseError(f"{self.address}: {reason}.", hint=how_to_go_on(reason))
         if at_start:
             return DatabaseError(
                 f"{self.address} cannot be reached: {reason}.",
@@ -317,14 +357,14 @@ class PointDelivery(Delivery):
 class _Gone:
     """Finds and deletes points of items that a lot has no rows for any more: windows after the last, failed rows."""
 
-    def __init__(self, store: PointDelivery) -> None:
-        self._store = store
+    def __init__(self, store: PointDelivery, *, windows: bool) -> None:
+        self._store, self._windows = store, windows
         self._last: dict[tuple[Any, ...], int] = {}
         self.without: list[str] = []
 
     def saw(self, item: tuple[Any, ...], window: int) -> None:
         """The rows of an item follow one another."""
-        if WINDOW in self._store.shipment.key:
+        if self._windows:
             if len(self._last) >= self._store.page_rows and item not in self._last:
                 self._delete_later_windows()
             self._last[item] = max(window, self._last.get(item, 0))

@@ -21,6 +21,7 @@ from shardmill.sinks.points.payload import DIGEST
 from shardmill.sinks.points.places import find_server
 
 _PORT = 8000
+_TIMEOUT_S = 60
 _MADE_BY, _DIMS = "shardmill_made_by", "shardmill_dims"
 
 
@@ -49,12 +50,15 @@ class ChromaDelivery(PointDelivery):
 
     def connect(self) -> Any:
         password = withheld(self.address).get("password")
-        return self._library.HttpClient(
+        client: Any = self._library.HttpClient(
             host=self._server.host,
             port=self._server.port,
             headers={"x-chroma-token": password} if password else None,
             settings=self._library.Settings(anonymized_telemetry=False),
         )
+        # It would wait for ever for a server that is stuck, and takes no setting for that.
+        client._server._session.timeout = _TIMEOUT_S
+        return client
 
     def close(self) -> None:
         super().close()
@@ -108,6 +112,9 @@ class ChromaDelivery(PointDelivery):
     def find(self, ids: Sequence[str]) -> set[str]:
         return set(self.rows.get(ids=list(ids), include=[])["ids"])
 
+    def fetch(self, ids: Sequence[str]) -> list[Point]:
+        return self._get(ids=list(ids))
+
     def remove(self, ids: Sequence[str]) -> None:
         self.rows.delete(ids=list(ids))
 
@@ -118,7 +125,10 @@ class ChromaDelivery(PointDelivery):
             at += len(page)
 
     def _page(self, at: int) -> list[Point]:
-        found = self.rows.get(limit=self.page_rows, offset=at, include=["embeddings", "metadatas"])
+        return self._get(limit=self.page_rows, offset=at)
+
+    def _get(self, **which: Any) -> list[Point]:
+        found = self.rows.get(**which, include=["embeddings", "metadatas"])
         payloads = [{k: v for k, v in (each or {}).items() if v is not None} for each in found["metadatas"]]
         return [
             Point(id, np.asarray(vector, np.float32), payload)

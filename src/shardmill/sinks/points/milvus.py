@@ -137,6 +137,14 @@ class MilvusDelivery(PointDelivery):
             if not self.client.has_collection(self.collection, timeout=_TIMEOUT_S):
                 raise
 
+    def show_as(self, name: str) -> None:
+        def change() -> None:
+            known = self.client.list_aliases(timeout=_TIMEOUT_S)["aliases"]
+            give = self.client.alter_alias if name in known else self.client.create_alias
+            give(self.collection, name, timeout=_TIMEOUT_S)
+
+        self.ask(change)
+
     def upsert(self, points: Sequence[Point]) -> None:
         names = [*self.columns, DIGEST]
         rows = [{name: p.payload.get(name) for name in names} | {POINT: p.id, self._vector: p.vector} for p in points]
@@ -148,6 +156,13 @@ class MilvusDelivery(PointDelivery):
             self.collection, list(ids), output_fields=[POINT], timeout=_TIMEOUT_S, consistency_level="Strong"
         )
         return {row[POINT] for row in found}
+
+    def fetch(self, ids: Sequence[str]) -> list[Point]:
+        self.client.load_collection(self.collection, timeout=_TIMEOUT_S)
+        found = self.client.get(
+            self.collection, list(ids), output_fields=["*"], timeout=_TIMEOUT_S, consistency_level="Strong"
+        )
+        return [self._point(dict(row)) for row in found]
 
     def remove(self, ids: Sequence[str]) -> None:
         self.client.delete(self.collection, ids=list(ids), timeout=_TIMEOUT_S)

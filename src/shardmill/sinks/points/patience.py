@@ -28,11 +28,15 @@ class TooLarge(Exception):
 
 
 class RequestPace:
-    """How many bytes are sent at once, and how long was waited: less at once after each refusal."""
+    """How many bytes are sent at once: less after each refusal.
+
+    Of the seconds in calls, `asked_s`, `waited_s` were waits for a server that was away or busy, `busy` times.
+    """
 
     def __init__(self, most: int, least: int = 1 << 16) -> None:
         self.bytes, self._most, self._least = most, most, least
-        self.waited_s = 0.0
+        self.asked_s = self.waited_s = 0.0
+        self.busy = 0
 
     def refused(self) -> None:
         """So much at once is never taken."""
@@ -56,6 +60,19 @@ class RequestPace:
 
         Raises TooLarge, or what `give_up` makes of the error.
         """
+        began = time.monotonic()
+        try:
+            return self._ask(call, judge, patience_s, give_up)
+        finally:
+            self.asked_s += time.monotonic() - began
+
+    def _ask(
+        self,
+        call: Callable[[], _Answer],
+        judge: Callable[[Exception], Trouble],
+        patience_s: float,
+        give_up: Callable[[Exception, Trouble], ShardmillError],
+    ) -> _Answer:
         began, pause_s = time.monotonic(), _FIRST_PAUSE_S
         while True:
             try:
@@ -69,6 +86,7 @@ class RequestPace:
                 if trouble is Trouble.FINAL or time.monotonic() - began + pause_s > patience_s:
                     raise give_up(error, trouble) from error
                 self.slowed()
+                self.busy += 1
             else:
                 if pause_s > _FIRST_PAUSE_S:
                     self.waited_s += time.monotonic() - began

@@ -103,6 +103,9 @@ class QdrantDelivery(PointDelivery):
     def find(self, ids: Sequence[str]) -> set[str]:
         return {p.id for p in self.client.retrieve(self.collection, ids, with_payload=False)}
 
+    def fetch(self, ids: Sequence[str]) -> list[Point]:
+        return [_point(record) for record in self.client.retrieve(self.collection, ids, with_vectors=True)]
+
     def remove(self, ids: Sequence[str]) -> None:
         self.client.delete(self.collection, self._models.PointIdsList(points=list(ids)), wait=True)
 
@@ -122,6 +125,14 @@ class QdrantDelivery(PointDelivery):
             self.ask(lambda: self.client.update_collection(self.collection, hnsw_config=links))
             lines.append("its index is being built")
         return lines
+
+    def show_as(self, name: str) -> None:
+        models = self._models
+        known = {each.alias_name for each in self.ask(self.client.get_aliases).aliases}
+        away = [models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=name))] if name in known else []
+        here = models.CreateAlias(collection_name=self.collection, alias_name=name)
+        changes = [*away, models.CreateAliasOperation(create_alias=here)]
+        self.ask(lambda: self.client.update_collection_aliases(change_aliases_operations=changes))
 
     def _page(self, offset: Any) -> Any:
         return self.client.scroll(

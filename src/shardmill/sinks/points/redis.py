@@ -9,6 +9,7 @@ has it on its disk; without, a crash of the server loses what it had not saved, 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -27,6 +28,8 @@ from shardmill.sinks.points.places import find_server
 _PORT = 6379
 _TIMEOUT_S = 60
 _SAVED_MS = 60_000
+# What the client says in front of an answer: the command, with the bytes of a vector.
+_COMMAND = re.compile(r"^Command # \d+ .* of pipeline caused error: ", re.DOTALL)
 _BUSY = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY")
 
 
@@ -68,6 +71,9 @@ class RedisDelivery(PointDelivery):
         is_away = isinstance(error, errors.ConnectionError | errors.TimeoutError | OSError)
         return Trouble.PASSING if is_away or str(error).startswith(_BUSY) else Trouble.FINAL
 
+    def reason(self, error: Exception) -> str:
+        return _COMMAND.sub("", super().reason(error))
+
     def describe(self) -> Collection | None:
         kept = {name.decode(): value.decode() for name, value in self.client.hgetall(self._notes).items()}
         found = self._info()
@@ -92,6 +98,9 @@ class RedisDelivery(PointDelivery):
 
     def find(self, ids: Sequence[str]) -> set[str]:
         return {id for id, there in zip(ids, self._each("VGETATTR", ids), strict=True) if there is not None}
+
+    def fetch(self, ids: Sequence[str]) -> list[Point]:
+        return self._page([id.encode() for id in ids])
 
     def remove(self, ids: Sequence[str]) -> None:
         self._each("VREM", ids)

@@ -57,6 +57,19 @@ class FinishedRun(CallOptions):
         flags=("--from",),
         common=True,
     )
+    repair: bool = option(
+        False,
+        "With --from: also replace the rows that the store has lost, or that were changed or doubled there.",
+        group=SOURCE,
+    )
+
+    shown_as: str = option(
+        "",
+        "With --from: the name that readers use, a view or an alias (Qdrant, Milvus), which changes in one step.",
+        group=SOURCE,
+        metavar="NAME",
+        flags=("--as",),
+    )
 
 
 class FolderOfLoad(IntoFolder):

@@ -16,6 +16,9 @@ def start(request: Request) -> Run:
         if not options.to:
             raise SpecError("No --to was given.", hint="Name a store: --to lance:reviews.lance")
         run = Run(options.from_run)
-        run.deliver(options.to, quiet=request.quiet)
+        run.deliver(options.to, repair=options.repair, shown_as=options.shown_as, quiet=request.quiet)
         return run
+    if options.repair or options.shown_as:
+        given = "--repair" if options.repair else "--as"
+        raise UsageError(f"{given} without --from.", hint="Name the run whose rows were delivered: --from RUN")
     return request.with_work(to=request.work.get("to") or {"url": ""}).carry_out()

@@ -10,6 +10,7 @@ Design: docs/design/commits-and-leases.md, docs/design/many-workers.md
 from __future__ import annotations
 
 from shardmill.ledger.checkpoint import ItemCheckpoints, StoredCheckpoint
+from shardmill.ledger.editions import MIGRATE, ORIGIN, REFRESH, Edition, Editions
 from shardmill.ledger.history import History, HistoryPoint
 from shardmill.ledger.kept import KeptName, KeptRecords, next_kept
 from shardmill.ledger.ledger import Ledger
@@ -22,9 +23,11 @@ from shardmill.ledger.record import (
     Claim,
     Commit,
     DoneShard,
+    EditionSummary,
     Gang,
     KeptRows,
     Lease,
+    RefreshState,
     RunForecast,
     Step,
     Suspects,
@@ -39,13 +42,19 @@ __all__ = [
     "DONE",
     "ENDED",
     "FAILED",
+    "MIGRATE",
     "MODEL",
+    "ORIGIN",
+    "REFRESH",
     "STOPPED",
     "WANTED",
     "Assignment",
     "Claim",
     "Commit",
     "DoneShard",
+    "Edition",
+    "EditionSummary",
+    "Editions",
     "Gang",
     "History",
     "HistoryPoint",
@@ -58,6 +67,7 @@ __all__ = [
     "Lease",
     "Ledger",
     "Progress",
+    "RefreshState",
     "RunForecast",
     "RunState",
     "RunView",

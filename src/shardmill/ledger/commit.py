@@ -12,6 +12,7 @@ from shardmill.ledger.record import Commit, encode
 from shardmill.ledger.state import started_over
 from shardmill.plan import Plan
 from shardmill.store import LocalStore
+from shardmill.store.pruned import PRUNED, pruned
 
 # What a byte of a shard says: nothing was seen of it, a segment says that it is done, its commit was seen.
 _UNSEEN, _BELIEVED, _SEEN = 0, 1, 2
@@ -67,6 +68,8 @@ class Commits:
         """One commit per shard, in source order; NotComplete while some are missing."""
         commits = self.read()
         missing = [s.index for s in plan.shards if s.index not in commits]
+        if missing and self._store.head(PRUNED) is not None:
+            raise pruned(self._store.url)
         if missing:
             raise NotComplete(
                 f"{self._store.url}: {len(missing)} of {len(plan.shards)} shards are not done.",

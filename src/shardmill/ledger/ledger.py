@@ -17,6 +17,7 @@ from shardmill.core.records import read_object
 from shardmill.ledger.branch import Branch
 from shardmill.ledger.checkpoint import CheckpointRecords
 from shardmill.ledger.commit import Commits
+from shardmill.ledger.editions import FOLDER, POINTER, open_current
 from shardmill.ledger.failure import ErrorRecords, SuspectRecords
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.free import FreeSearch
@@ -35,16 +36,17 @@ from shardmill.ledger.state import StateRecord, started_over
 from shardmill.ledger.step import StepRecords
 from shardmill.ledger.trial import TrialRecords
 from shardmill.ledger.worker import WorkerRecords
-from shardmill.plan import SPILLED, Plan, ShardRows, is_spilled
-from shardmill.store import Store, locate, open_store, replacing
+from shardmill.plan import EDITIONS_FORMAT, SPILLED, Plan, ShardRows, is_spilled
+from shardmill.store import Store, locate, replacing
+from shardmill.store.pruned import PRUNED, pruned
 
 _ROLLED_UP = ("segments/", "rolled/")
 # Names in these folders have the generation, the attempt or the content in them, or they have not.
 _OWN_NAMES = (
     *("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/", "kept/", "history/"),
-    *("lots/", "checkpoints/", "reports/", "trials/", "gangs/"),
+    *("lots/", "checkpoints/", "reports/", "trials/", "gangs/", "earlier/"),
 )
-_SHARED_NAMES = ("workers/", "logs/", "final/", "model/")
+_SHARED_NAMES = ("workers/", "logs/", "final/", "model/", FOLDER)
 # The settings and the state say of which generation they are.
 _FILES = (
     "report.json",
@@ -54,10 +56,17 @@ _FILES = (
     "view.json",
     "trace.json",
     "sample.json",
+    "comparison.json",
+    "comparison.html",
+    "summary.json",
+    "refreshes.json",
+    POINTER,
+    PRUNED,
 )
 # Of no use once every shard is committed.
 _HINTS = ("leases/", "suspects/", "kept/", "checkpoints/", "gangs/")
 _COPIED_BYTES = 4 << 20
+_SEALED = "sealed"
 _DAMAGED = "Delete it, then run the command that started the run again."
 # How long settings may be away that are about to be written.
 _SETTLING_S, _LOOK_EVERY_S = 10.0, 0.5
@@ -66,11 +75,13 @@ _SETTLING_S, _LOOK_EVERY_S = 10.0, 0.5
 class Ledger:
     """One run folder. Safe to use from any number of processes and hosts at once.
 
+    Of a run with several editions, a place means the current one; a store is taken as it is.
+
     It keeps the plan and the settings, gives out claims, and makes its parts forget an earlier generation of the run.
     """
 
     def __init__(self, place: str | os.PathLike[str] | Store, clock: Callable[[], float] = time.time) -> None:
-        self.store: Store = open_store(place) if isinstance(place, str | os.PathLike) else place
+        self.store: Store = open_current(place) if isinstance(place, str | os.PathLike) else place
         self.clock = clock
         self.folder = Folder(self.store)
         self.commits = Commits(self.folder)
@@ -123,6 +134,10 @@ class Ledger:
         listed = [*self._spilled(), *(entry.key for folder in _OWN_NAMES for entry in self.store.list(folder))]
         shared = [entry.key for folder in _SHARED_NAMES for entry in self.store.list(folder)]
         data, tag = self.store.get_tagged("plan.json")
+        if read_object(data, "plan.json", _DAMAGED).get(_SEALED):
+            raise Preempted(
+                f"{self.url} is complete: another process has made this edition.", hint="Run the same command again."
+            )
         if Plan.from_json(data).generation == self.folder.generation:
             self.store.delete_all([*shared, *_FILES])
             new = self._new_generation(plan)
@@ -170,16 +185,33 @@ class Ledger:
         A process that died while it started the run over may have sent another plan, which has not arrived yet. It is
         to replace the plan as it was, so it is refused from now on.
         """
+        self._rewrite_plan(lambda said: {**said, "confirmed": uuid.uuid4().hex[:8]})
+
+    def seal(self, plan: Plan) -> None:
+        """Say in the plan of a complete edition that it is to be read: it is never started over from now on."""
+        self.commits.read_complete(plan)
+        self._rewrite_plan(lambda said: {**said, _SEALED: True})
+
+    def is_sealed(self) -> bool:
+        return bool(read_object(self.store.get("plan.json"), "plan.json", _DAMAGED).get(_SEALED))
+
+    def mark_editions(self) -> None:
+        """Say in the plan that the run has several editions: versions that do not know of them refuse it."""
+        self._rewrite_plan(lambda said: {**said, "format": EDITIONS_FORMAT})
+
+    def _rewrite_plan(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """Change what the plan says beside the work, unless the run was started over since it was read."""
         while True:
             try:
                 data, tag = self.store.get_tagged("plan.json")
             except FileNotFoundError:
                 raise started_over(self.url) from None
             said = read_object(data, "plan.json", _DAMAGED)
-            if said.get("generation") != self.folder.generation:
+            if said.get("generation") != self.folder.known_generation():
                 raise started_over(self.url)
-            said["confirmed"] = uuid.uuid4().hex[:8]
-            if self.store.replace_if_same("plan.json", json.dumps(said, separators=(",", ":")).encode(), tag):
+            if (new := change(said)) == said:
+                return
+            if self.store.replace_if_same("plan.json", json.dumps(new, separators=(",", ":")).encode(), tag):
                 return
 
     def _new_generation(self, plan: Plan) -> bytes:
@@ -211,12 +243,14 @@ class Ledger:
 
     def is_own(self, key: str) -> bool:
         """Whether a key is in a folder that only the ledger and the sinks write."""
-        return key.startswith((*_OWN_NAMES, SPILLED))
+        return key.startswith((*_OWN_NAMES, FOLDER, SPILLED))
 
     def plan(self) -> Plan:
         found = self.find_plan()
         if found is None:
             raise UsageError(f"{self.url}: no run found here.", hint="Give the folder that was --out when it started.")
+        if found.format == EDITIONS_FORMAT and self.store.head(PRUNED) is not None:
+            raise pruned(self.url)
         return found
 
     def find_plan(self) -> Plan | None:

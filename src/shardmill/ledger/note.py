@@ -8,12 +8,15 @@ from typing import Any
 
 from shardmill.core.errors import CorruptState
 from shardmill.core.records import read_object, read_record
-from shardmill.ledger.record import RunForecast, encode
+from shardmill.ledger.record import EditionSummary, RefreshState, RunForecast, encode
 from shardmill.store import Store
 
 
 class Notes:
-    """Keeps forecast, report, receipt, beginning and the engine's line about its workers; no run depends on them."""
+    """Keeps forecast, report, receipt, beginning, what a refresh did and the engine's line about its workers.
+
+    No run depends on them.
+    """
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
@@ -39,6 +42,28 @@ class Notes:
             return str(said["line"]), float(said["at"])
         except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
             return "", 0.0
+
+    def put_summary(self, summary: EditionSummary) -> None:
+        """Store what the refresh that made this edition did."""
+        self._store.put("summary.json", encode(summary))
+
+    def summary(self) -> EditionSummary | None:
+        """What the refresh that made this edition did; None if no refresh made it, or that is not known."""
+        try:
+            return read_record(EditionSummary, self._store.get("summary.json"), "summary.json")
+        except (FileNotFoundError, CorruptState):
+            return None
+
+    def put_refreshes(self, state: RefreshState) -> None:
+        """Store how the refreshes go, in the folder of the run itself."""
+        self._store.put("refreshes.json", encode(state))
+
+    def refreshes(self) -> RefreshState | None:
+        """How the refreshes of the run in this folder go; None if it was never refreshed."""
+        try:
+            return read_record(RefreshState, self._store.get("refreshes.json"), "refreshes.json")
+        except (FileNotFoundError, CorruptState):
+            return None
 
     def put_report(self, report: dict[str, Any]) -> None:
         self._store.put("report.json", json.dumps(report, indent=2, sort_keys=True).encode())

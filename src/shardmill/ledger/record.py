@@ -20,7 +20,8 @@ class Commit:
     were read, `tokens_out` generated. `kernel` and `precision` say how the rows were computed. `lengths` counts inputs
     by their cost, in tokens for most tasks: the number at i is of those from 2**i on. Rows that an earlier attempt kept
     are not in it. `items_digest` is of the items as they were read, `rows_digest` of the part's rows as the task
-    returned them, each bound to its place; "" if a version wrote it that made none.
+    returned them, each bound to its place; "" if a version wrote it that made none. Of `reused` items the rows were
+    taken over from an earlier edition; about `borrowed_bytes` of them stayed in its parts.
     """
 
     shard: int
@@ -50,6 +51,8 @@ class Commit:
     dropped: int = 0
     items_digest: str = ""
     rows_digest: str = ""
+    reused: int = 0
+    borrowed_bytes: int = 0
 
     def __post_init__(self) -> None:
         for key, folder in ((self.part, "parts"), (self.errors_file, "errors")):
@@ -59,6 +62,11 @@ class Commit:
     @property
     def rows_in_part(self) -> int:
         return self.part_rows if self.part_rows or self.dropped else self.rows
+
+    @property
+    def rows_bytes(self) -> int:
+        """About how large its rows are, wherever they lie."""
+        return self.part_bytes + self.borrowed_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +138,7 @@ class KeptRows:
     errors: list[dict[str, Any]] = field(default_factory=list)
     items_digest: str = ""
     rows_digest: str = ""
+    reused: int = 0
 
     @property
     def stop(self) -> int:
@@ -244,10 +253,62 @@ class RunForecast:
     basis: str
 
 
-Record = Commit | Lease | Assignment | Suspects | RunForecast | Step | KeptRows | CheckpointRecord | Gang | GangMember
+@dataclass(frozen=True, slots=True)
+class EditionSummary:
+    """What the refresh that made an edition did, and when it was done.
+
+    `seconds_saved` and `usd_saved` are what the reused items took when they were computed; None if that is not known.
+    """
+
+    edition: int
+    at: float
+    items_before: int = 0
+    items: int = 0
+    reused: int = 0
+    computed: int = 0
+    seconds: float = 0.0
+    seconds_saved: float | None = None
+    usd: float | None = None
+    usd_saved: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshState:
+    """How the refreshes of a run go: its newest `edition`, and since when the source is known to be newer.
+
+    At `fresh_at` the edition was last known to be what the source holds. `behind_since` is None while it is not known
+    to be older. `failures` counts refreshes that failed in a row, the last one at `failed_at` with an `error`.
+    """
+
+    edition: int = 1
+    made_at: float | None = None
+    fresh_at: float | None = None
+    behind_since: float | None = None
+    failures: int = 0
+    failed_at: float | None = None
+    error: str = ""
+
+
+Record = (
+    Commit
+    | Lease
+    | Assignment
+    | Suspects
+    | RunForecast
+    | Step
+    | KeptRows
+    | CheckpointRecord
+    | Gang
+    | GangMember
+    | EditionSummary
+    | RefreshState
+)
 
 # Version 0.1.0 reads no commit with other keys than its own, so these are left out if they are empty.
-_NEW_KEYS = ("kernel", "precision", "tokens_out", "lengths", "dropped", "items_digest", "rows_digest")
+_NEW_KEYS = (
+    *("kernel", "precision", "tokens_out", "lengths", "dropped", "items_digest", "rows_digest", "reused"),
+    "borrowed_bytes",
+)
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 

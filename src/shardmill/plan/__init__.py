@@ -16,6 +16,7 @@ from shardmill.plan.pieces import (
     name_place,
 )
 from shardmill.plan.plan import (
+    EDITIONS_FORMAT,
     ITEM,
     NEW_NUMERICS,
     NUMBER,
@@ -31,6 +32,7 @@ from shardmill.plan.plan import (
 )
 
 __all__ = [
+    "EDITIONS_FORMAT",
     "ITEM",
     "NEW_NUMERICS",
     "NUMBER",

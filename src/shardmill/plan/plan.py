@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Version 0.1.0 reads the first format alone and refuses others by their number. A plan in the second format may have
 # shards of several files, and records of its run may have keys that version 0.1.0 does not know.
 FORMAT, _FIRST_FORMAT = 2, 1
+# That of a run with several editions, which earlier versions would take for another.
+EDITIONS_FORMAT = 3
 
 # The entry of a fingerprint that changes when a version of shardmill corrects the vectors of a model.
 NUMERICS = "numerics"
@@ -43,7 +45,7 @@ _USUAL_SHARDS, _MOST_SHARDS = 100_000, 1_000_000
 _LONGEST_S = 900.0
 
 # Keys of the work that are left out if they are unused, so that plans made before they existed keep their id.
-_NEW_KEYS = ("query", "fields", "group_by", "items", "wave", "config", "split", "where", "take", "limit")
+_NEW_KEYS = ("query", "fields", "group_by", "items", "wave", "config", "split", "where", "take", "limit", "edition")
 
 _DAMAGED = "Restore it, or choose another --out and run again."
 
@@ -128,16 +130,17 @@ class Plan:
         if work.to is not None and (sink := find_by_scheme("sinks", work.to.url)) is not None:
             used.append(("sinks", sink.name))
         packages = packages_of(used)
-        return cls(_hash(identity), work, stat, fingerprint, tuple(shards), packages=packages)
+        format = EDITIONS_FORMAT if work.edition else FORMAT
+        return cls(_hash(identity), work, stat, fingerprint, tuple(shards), format=format, packages=packages)
 
     @classmethod
     def from_json(cls, raw: bytes | str) -> Plan:
         from shardmill.plan.spec import Work
 
         data = read_object(raw if isinstance(raw, bytes) else raw.encode(), "plan.json", _DAMAGED)
-        if data.get("format") not in (_FIRST_FORMAT, FORMAT):
+        if data.get("format") not in (_FIRST_FORMAT, FORMAT, EDITIONS_FORMAT):
             raise ShardmillError(
-                f"plan.json has format {data.get('format')!r}; this version reads formats 1 to {FORMAT}.",
+                f"plan.json has format {data.get('format')!r}; this version reads formats 1 to {EDITIONS_FORMAT}.",
                 hint="Use the version of shardmill that made the run, or start over with --fresh.",
             )
         try:

@@ -191,6 +191,12 @@ class Printing(CallOptions):
     as_json: bool = option(False, "Print JSON to stdout.", flags=("--json",), only="command")
 
 
+class Trusting(CallOptions):
+    """Permission to run what a folder or table names."""
+
+    allow_code: bool = option(False, "Import code that the run or table names, and run its commands.")
+
+
 class OfRun(CallOptions):
     """A run, by its folder."""
 
@@ -207,10 +213,17 @@ class Resuming(Printing):
     )
 
 
-def refuse_both(fresh: bool, resume: bool) -> None:
-    """One deletes the run that the other goes on with."""
-    if fresh and resume:
-        raise UsageError("Both --fresh and --resume are given.", hint="Give one of them.")
+class Renewing(CallOptions):
+    """What a call does with a run whose source has changed."""
+
+    refresh: bool = option(False, "Refresh an existing run: compute only what is new or changed.", group=OTHER)
+
+
+def refuse_several(**given: bool) -> None:
+    """Each does something else with a run that exists."""
+    flags = [f"--{name}" for name, is_given in given.items() if is_given]
+    if len(flags) > 1:
+        raise UsageError(f"Both {flags[0]} and {flags[1]} are given.", hint="Give one of them.")
 
 
 class IntoFolder(CallOptions):
@@ -255,7 +268,7 @@ class RunOptions(
     """Options of every verb that runs a task over the items of a source."""
 
 
-class TaskOptions(ReadingTexts, TakingPart, Keeping, RunOptions):
+class TaskOptions(ReadingTexts, TakingPart, Keeping, RunOptions, Renewing):
     """Options of a verb that has none of its own."""
 
 

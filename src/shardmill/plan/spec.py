@@ -103,6 +103,7 @@ class Work(ReadingTexts, TakingPart, Keeping):
     task: str = option("embed", "A task's name, or package.module:Class for your own.", only="file", metavar="TASK")
     params: dict[str, Any] = option({}, "Parameters of the task, below.", only="file")
     max_item_bytes: int = option(32 << 20, "A larger line or record is a bad row.", only="file", ge=1 << 10)
+    edition: int = option(0, "The number of an edition after the first, set by refresh.", only="file", ge=0)
     wave: int = option(0, "This many shards begin at a time, once all before them are committed.", only="file", ge=0)
     to: TableSpec | None = option(None, "The table that the result goes into, below.", only="file")
 

@@ -2,7 +2,8 @@
 
 Pages have checksums of their own, which Arrow compares. The footer has none in the format, so a part has one in front
 of it, in bytes that other readers skip. A part without it was written by an earlier version, and is compared with the
-digest of its commit. Design: docs/design/proof-and-trust.md
+digest of its commit. In front of that, a part may have an appendix, with a checksum too.
+Design: docs/design/proof-and-trust.md
 """
 
 from __future__ import annotations
@@ -11,17 +12,22 @@ import hashlib
 import io
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardmill.core.errors import CorruptState, UsageError
+from shardmill.store import locate
 from shardmill.store.digests import DigestFile
+from shardmill.store.pruned import is_pruned, pruned
+from shardmill.store.recipes import ComposedPart, find_recipe, run_of
 
 _MARK = b"shardmill footer crc32:"
 _MARK_BYTES = len(_MARK) + 4
+_APPENDIX = b"shardmill appendix crc32, bytes:"
+_APPENDIX_BYTES = len(_APPENDIX) + 12
 _PARQUET, _END_BYTES = b"PAR1", 8
 # Most footers are shorter, and are read at once.
 _TAIL_BYTES = 64 << 10
@@ -47,8 +53,11 @@ class PartFile(DigestFile):
         return self.size_bytes + len(self._held or b"")
 
     @contextmanager
-    def footer(self) -> Iterator[None]:
+    def footer(self, appendix: bytes = b"") -> Iterator[None]:
         """What is written inside is the footer, up to the end of the file."""
+        if appendix:
+            self.write(appendix)
+            self.write(_APPENDIX + zlib.crc32(appendix).to_bytes(4, "little") + len(appendix).to_bytes(8, "little"))
         self._held = bytearray()
         yield
         footer, self._held = bytes(self._held), None
@@ -56,13 +65,29 @@ class PartFile(DigestFile):
 
 
 def open_part(
-    file: Any, place: str = "", digest: str = "", data: Any = None, **options: Any
-) -> tuple[pq.ParquetFile, bool]:
+    file: Any, place: str, digest: str = "", data: Any = None, **options: Any
+) -> tuple[pq.ParquetFile | ComposedPart, bool]:
     """A part whose footer is sound, and whether it has checksums. Its pages are compared with theirs as they are read.
 
     A part without checksums must have the `digest` of its commit, of which the beginning is enough; none is given if
-    it was compared already. `data` is read instead of `file`, if that is faster.
+    it was compared already. `data` is read instead of `file`, if that is faster. Rows that a part has in parts of
+    earlier editions are read from there.
     """
+    own, marked = open_own(file, place, digest, data, **options)
+    recipe = find_recipe(own)
+    return (own if recipe is None else ComposedPart(own, run_of(place), recipe, _open_named)), marked
+
+
+def _open_named(stack: ExitStack, place: str, digest: str) -> pq.ParquetFile:
+    with readable(place):
+        store, key = locate(place)
+        return open_own(stack.enter_context(store.reader(key)), place, digest)[0]
+
+
+def open_own(
+    file: Any, place: str = "", digest: str = "", data: Any = None, **options: Any
+) -> tuple[pq.ParquetFile, bool]:
+    """As `open_part`, without the rows that are elsewhere."""
     footer = _read_footer(file)
     if footer is None and digest:
         _compare_digest(file, place, digest)
@@ -70,6 +95,21 @@ def open_part(
     metadata = pq.read_metadata(pa.BufferReader(footer)) if footer is not None and digest else None
     opened = pq.ParquetFile(data or file, metadata=metadata, page_checksum_verification=bool(digest), **options)
     return opened, footer is not None
+
+
+def read_appendix(file: IO[bytes]) -> bytes:
+    """What a part has in front of its footer; b"" if it has nothing there. Damage is an OSError."""
+    footer = _read_footer(file)
+    if footer is None:
+        return b""
+    stop = file.seek(0, io.SEEK_END) - len(footer) - _MARK_BYTES
+    if stop < _APPENDIX_BYTES or not (mark := _read_end(file, stop, _APPENDIX_BYTES)).startswith(_APPENDIX):
+        return b""
+    crc, size = (int.from_bytes(each, "little") for each in (mark[-12:-8], mark[-8:]))
+    appendix = _read_end(file, stop - _APPENDIX_BYTES, size) if size <= stop - _APPENDIX_BYTES else b""
+    if len(appendix) != size or zlib.crc32(appendix) != crc:
+        raise OSError("its appendix is not what was written")
+    return appendix
 
 
 def _read_footer(file: IO[bytes]) -> bytes | None:
@@ -85,9 +125,11 @@ def _read_footer(file: IO[bytes]) -> bytes | None:
     return footer if before == _MARK + zlib.crc32(footer).to_bytes(4, "little") else None
 
 
-def _read_end(file: IO[bytes], size: int, count: int) -> bytes:
-    file.seek(max(0, size - count))
-    return file.read(count)
+def _read_end(file: IO[bytes], stop: int, count: int) -> bytes:
+    """The bytes before `stop`, `count` of them if there are as many."""
+    start = max(0, stop - count)
+    file.seek(start)
+    return file.read(stop - start)
 
 
 def _compare_digest(file: IO[bytes], place: str, digest: str) -> None:
@@ -115,6 +157,8 @@ def readable(place: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno and not isinstance(error, FileNotFoundError):
             raise
         gone = isinstance(error, FileNotFoundError)
+        if gone and is_pruned(run := place.rpartition("/parts/")[0]):
+            raise pruned(run) from error
         raise damaged(place, "" if gone else str(error)) from error
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +13,12 @@ from numpy.typing import NDArray
 from shardmill.core.errors import Cure, WorkerFailed
 from shardmill.core.hashing import Hashes, bind, hash_inputs, sum_hashes
 from shardmill.ledger import Claim, Suspects
-from shardmill.plan import Plan
-from shardmill.sinks.base import Sink
-from shardmill.sinks.digests import TEXT_DIGEST, digest_items, hash_items, hash_kept, hash_made
-from shardmill.sources import ItemBatch, Source
-from shardmill.tasks.base import WINDOW, Combined, Output, Prepared, Task, number_items
-from shardmill.worker.preparing import prepare
+from shardmill.sinks.base import Recipe
+from shardmill.sinks.digests import hash_contents, place_rows
+from shardmill.sinks.earlier import Reused
+from shardmill.sinks.lineage import make_lineage
+from shardmill.sources import ItemBatch
+from shardmill.tasks.base import WINDOW, Combined, Output, Prepared, Task
 
 Rows = NDArray[np.int64]
 
@@ -65,6 +64,8 @@ class Block:
     Each row that the task returns has a column with the hash of the input that was handed to it. It stays beside the
     row until it is written, and is compared there with the hash made when the block was. `item_hashes` are of the items
     as read, `kept_hashes` of their kept columns; with these, `rows_digest` is of the rows, before they are sorted.
+    `made_from` has a digest of what each item's rows are made from; `lineage` has that and hashes of its rows. Those of
+    some items may be `reused` from an earlier edition.
 
     `unchanged` are items whose result is already in the sink, `files` the number of each item's file if the shard has
     several. If items may have several rows or none (`varies`), `gone` are those that have none, once it is finished;
@@ -91,6 +92,9 @@ class Block:
     kept_hashes: Hashes | None = None
     taken: NDArray[np.bool_] | None = None
     rows_digest: str = ""
+    made_from: pa.Array | None = None
+    reused: Reused | None = None
+    lineage: pa.RecordBatch | None = None
     outputs: list[tuple[Rows, pa.RecordBatch, Rows | None]] = field(default_factory=list)
     _ran: NDArray[np.bool_] = field(init=False)
     _bound: Hashes = field(init=False)
@@ -119,9 +123,16 @@ class Block:
     def items(self, rows: Rows) -> Rows:
         return rows if self.prepared.owners is None else self.prepared.owners[rows]
 
+    def _is_made(self) -> NDArray[np.bool_]:
+        """Whether the rows of each item are made here: it is taken, and they are not taken over."""
+        made = np.ones(len(self), bool) if self.taken is None else self.taken.copy()
+        if self.reused is not None:
+            made &= ~self.reused.is_reused
+        return made
+
     def doable(self) -> Rows:
         """The inputs of all items that can and must be run."""
-        keep = np.ones(len(self), bool) if self.taken is None else self.taken.copy()
+        keep = self._is_made()
         keep[[*self.bad, *self.unchanged]] = False
         return np.flatnonzero(keep if self.prepared.owners is None else keep[self.prepared.owners])
 
@@ -142,18 +153,32 @@ class Block:
         owners = self.prepared.owners
         return len(rows) if owners is None else int(((rows == 0) | (owners[rows] != owners[rows - 1])).sum())
 
-    def finish(self, output: pa.Schema) -> Iterator[tuple[pa.Table, Rows]]:
+    def finish(self, output: pa.Schema) -> Iterator[tuple[pa.Table, Rows, Recipe | None]]:
         """The finished rows in source order, with the item of each: kept columns, then the task's output, which is null
-        for failed items."""
+        for failed items. With a recipe, these are own rows, between rows that stay in earlier parts."""
+        if (reused := self.reused) is None:
+            for table, own in self._finish(output):
+                yield table, own, None
+            return
+        copied = reused.items[reused.is_copied]
+        tables, items = [_join(self.kept.take(pa.array(copied)), list(map(reused.column, output)), output)], [copied]
+        for table, own in self._finish(output):
+            tables.append(table)
+            items.append(own)
+        every = np.concatenate(items)
+        order, recipe = reused.arrange(every, self.first_row)
+        yield pa.concat_tables(tables).take(pa.array(order)), every[order], recipe
+
+    def _finish(self, output: pa.Schema) -> Iterator[tuple[pa.Table, Rows]]:
+        """The rows that were made here."""
         self._check_covered()
         if self.combined is not None:
             done = self.combined.finish()
-            items, rows = np.arange(len(self)), done.rows
-            if self.taken is not None:
-                items = np.flatnonzero(self.taken)
+            items, rows = np.flatnonzero(self._is_made()), done.rows
+            if len(items) < len(self):
                 rows = rows.take(pa.array(items))
             for item, reason in done.bad.items():
-                if self.taken is None or self.taken[item]:
+                if self._is_made()[item]:
                     self.bad.setdefault(item, reason)
             self.outputs = [(items, rows, None)]
         made = pa.concat_batches([batch for _, batch, _ in self.outputs]) if self.outputs else None
@@ -172,8 +197,8 @@ class Block:
             yield from self._several(output, where, made)
         else:
             where[list(self.bad)] = -1
-            items = np.arange(len(self)) if self.taken is None else np.flatnonzero(self.taken)
-            kept = self.kept if self.taken is None else self.kept.take(pa.array(items))
+            items = np.flatnonzero(self._is_made())
+            kept = self.kept if len(items) == len(self) else self.kept.take(pa.array(items))
             yield _join(kept, self._take(made, where[items], items, items, output), output), items
 
     def _check_covered(self) -> None:
@@ -183,8 +208,7 @@ class Block:
         covered[self.items(rows)] = True
         covered[self.items(rows[~self._ran[rows]])] = False
         covered[[*self.bad, *self.unchanged]] = True
-        if self.taken is not None:
-            covered |= ~self.taken
+        covered |= ~self._is_made()
         if len(missed := np.flatnonzero(~covered)):
             hole = WorkerFailed(
                 f"Shard {self.claim.shard}: {len(missed)} items were neither run nor set aside, "
@@ -213,7 +237,10 @@ class Block:
         failed = np.zeros(len(self), bool)
         failed[list(self.bad)] = True
         counts[failed] = 1
-        self.gone = np.flatnonzero(counts == 0).tolist()
+        has_rows = counts > 0
+        if self.reused is not None:
+            has_rows[self.reused.items] = True
+        self.gone = np.flatnonzero(~has_rows).tolist()
         items = np.repeat(np.arange(len(self)), counts)
         where = firsts[items] + np.arange(len(items)) - np.searchsorted(items, items)
         yield from self._in_slices(output, items, items, np.where(failed[items], -1, where), made)
@@ -265,7 +292,8 @@ class Block:
         failed[list(self.bad)] = True
         bad = np.flatnonzero(failed)
         nulls = pa.RecordBatch.from_arrays([pa.nulls(len(bad), output.field(n).type) for n in names], names=names)
-        hashes = [hash_made(nulls, self.kept_hashes[bad], bad + self.first_row, np.zeros_like(bad))]
+        owners, places = [bad], [np.zeros_like(bad)]
+        hashes = [hash_contents(nulls, self.kept_hashes[bad])]
         if made is not None:
             rows = np.concatenate([rows for rows, _, _ in self.outputs])
             items = self.items(rows) if self.combined is None else rows
@@ -280,8 +308,22 @@ class Block:
             whole = made.select(names)
             whole = whole if len(good) == len(items) else whole.take(pa.array(good))
             items, numbers = items[good], numbers[good]
-            hashes.append(hash_made(whole, self.kept_hashes[items], items + self.first_row, numbers))
-        self.rows_digest = sum_hashes(np.concatenate(hashes))
+            hashes.append(hash_contents(whole, self.kept_hashes[items]))
+            owners.append(items)
+            places.append(numbers)
+        if self.reused is not None:
+            owners.append(self.reused.items)
+            places.append(self.reused.numbers)
+            known, there = self.reused.contents.copy(), self.reused.is_copied
+            copied = self.reused.copied.select(names)
+            known[there] = hash_contents(copied, self.kept_hashes[self.reused.items[there]])
+            hashes.append(known)
+        items, contents = np.concatenate(owners), np.concatenate(hashes)
+        self.rows_digest = sum_hashes(place_rows(contents, items + self.first_row, np.concatenate(places)))
+        if self.made_from is not None:
+            order = np.lexsort((np.concatenate(places), items))
+            without = bad if self.taken is None else np.flatnonzero(failed | ~self.taken)
+            self.lineage = make_lineage(self.made_from, self.kept_hashes, items[order], contents[order], without)
 
 
 def tagged(output: Output, given: Hashes) -> pa.RecordBatch:
@@ -320,71 +362,3 @@ def _widest(kept: pa.RecordBatch, output: pa.Schema) -> int:
         elif pa.types.is_nested(column.type):
             size += column.nbytes
     return size
-
-
-def make_block(
-    read: ReadBatch,
-    task: Task,
-    keep: Iterable[str],
-    table: Sink | None = None,
-) -> Block:
-    """Prepare items, leaving out bad ones; of the columns read, the result has those to `keep`.
-
-    If the rows go into a `table`, a digest of what each is made from is kept, and those it already has are unchanged.
-    """
-    batch, bad = read.batch, dict(read.batch.bad)
-    for row in read.poison:
-        if read.first_row <= row < read.first_row + len(batch):
-            bad.setdefault(row - read.first_row, "it crashed every worker that ran it, alone on the device")
-    taken = None if batch.taken is None or batch.taken.all() else batch.taken
-    untaken = frozenset[int]() if taken is None else frozenset(np.flatnonzero(~taken).tolist())
-    bad = {row: reason for row, reason in bad.items() if row not in untaken}
-    texts: list[str | None] = batch.texts.to_pylist()
-    for row in (*bad, *untaken):
-        texts[row] = None
-    kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
-    kept_hashes = hash_kept(kept)
-    fields = batch.kept.select(list(task.fields)) if task.fields else None
-    if task.numbers_items:
-        fields = number_items(fields, read.claim.shard, read.first_row, len(batch))
-    if table is not None:
-        kept = kept.append_column(TEXT_DIGEST, digest_items(texts, fields, table.salt))
-        unchanged = table.unchanged(kept)
-        texts = [None if i in unchanged else text for i, text in enumerate(texts)]
-    prepared = prepare(task, texts, fields)
-    for row, reason in prepared.bad.items():
-        if row not in untaken:
-            bad.setdefault(row, reason)
-    return Block(
-        claim=read.claim,
-        first_row=read.first_row,
-        kept=kept,
-        lines=batch.lines,
-        line_count=batch.line_count,
-        size_bytes=batch.size_bytes,
-        prepared=prepared,
-        bad=bad,
-        unchanged=unchanged,
-        files=batch.files,
-        suspects=read.suspects,
-        combined=task.combine(len(batch)),
-        varies=task.rows_vary,
-        item_hashes=hash_items(batch.texts, kept_hashes, read.first_row, taken),
-        kept_hashes=kept_hashes if table is None else None,
-        taken=taken,
-    )
-
-
-def read_item(source: Source, plan: Plan, task: Task, shard: int, row: int) -> Any:
-    """What a task gets as one item of a shard, for a worker that does not hold the shard."""
-    first = 0
-    for batch in source.read(plan.shards[shard]):
-        if row < first + len(batch):
-            one = next(batch.after(row - first).cut(1))
-            read = ReadBatch(Claim(shard, ""), row, one, None, ())
-            return make_block(read, task, plan.kept).prepared.inputs[0]
-        first += len(batch)
-    raise WorkerFailed(
-        f"Shard {shard} has no row {row}.",
-        hint="The source has changed since the run was planned: start over with --fresh.",
-    ).without_resume()

@@ -25,18 +25,20 @@ from shardmill.ledger import Claim, Ledger, Search, Suspects
 from shardmill.plan.spec import Execution
 from shardmill.plugins import check_packages
 from shardmill.sinks.base import Sink, Staged
+from shardmill.sinks.earlier import EarlierRows
 from shardmill.sources import Fields, Source, open_source
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
 from shardmill.tasks.context import LongTask
 from shardmill.worker.again import ReadAgain
 from shardmill.worker.at_fault import opening
-from shardmill.worker.block import Block, ReadBatch, cut_batch, make_block, read_item
+from shardmill.worker.block import Block, ReadBatch, cut_batch
 from shardmill.worker.channel import AllDone, Channel, ShardEnd, Stopped
 from shardmill.worker.choice import Choice
 from shardmill.worker.gang import Gangs
 from shardmill.worker.long import LongItems
 from shardmill.worker.meter import Meter
+from shardmill.worker.preparing import make_block, read_item
 from shardmill.worker.pulse import Pulse, log, quietly
 from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.shards import OpenShards
@@ -44,7 +46,7 @@ from shardmill.worker.streaming import Streamer
 from shardmill.worker.tally import Tally, describe_process
 from shardmill.worker.wanted import check_model, check_wanted, fail_run
 from shardmill.worker.windows import Inlet, Item, WindowLoop
-from shardmill.worker.writer import Writer, open_sink
+from shardmill.worker.writer import Writer, open_earlier, open_sink
 
 _REPORT_S = 5.0
 # A process ends eight seconds after it was told to stop.
@@ -102,6 +104,7 @@ class Worker:
             leaves=leaves,
             alone=alone,
         )
+        self._earlier: EarlierRows | None = None
         self._sink_wait_s, self._state = 0.0, "starting"
         self._gangs = self._open_gangs() if isinstance(self.task, LongTask) and self.task.gang else None
         self._search: Search | None = None
@@ -175,6 +178,8 @@ class Worker:
                 on_step=self.on_step,
                 stopped=self._stop.is_set,
             )
+            if self.plan.work.edition:
+                self._earlier = open_earlier(self.ledger, self.plan, self.task, self.name)
             budget = Budget(self.execution.batch_tokens or self.task.batch_budget)
             self.runner = Runner(
                 *(self.task, self.ledger, budget),
@@ -190,6 +195,7 @@ class Worker:
                 max_errors=self.execution.max_errors,
                 few_rows=self.task.few_rows,
                 on_step=self.on_step,
+                earlier=self._earlier,
             )
             self._state, self._tally.began = "working", time.time()
             stages = [self._start(self._read_shards), self._start(self._prepare), self._start(self._write)]
@@ -210,6 +216,8 @@ class Worker:
             self._rested.set()
             if hasattr(self, "sink"):
                 self.sink.close()
+            if self._earlier is not None:
+                self._earlier.close()
             self._pulse.end()
             self._give_back()
             self._pulse.close()
@@ -279,11 +287,15 @@ class Worker:
     # preparing thread
 
     def _prepare(self) -> None:
-        table = self.sink if self.plan.work.to is not None else None
+        into_table = self.plan.work.to is not None
         while not isinstance(item := self._read.get(), AllDone):
             if isinstance(item, ReadBatch):
                 started = time.perf_counter()
-                block = make_block(item, self.task, self.plan.kept, table)
+                block = make_block(
+                    *(item, self.task, self.plan.kept, self.sink),
+                    into_table=into_table,
+                    earlier=self._earlier,
+                )
                 self._shards[item.claim.shard].prepare_s += time.perf_counter() - started
                 self._ready.put(block)
             else:

@@ -1,14 +1,24 @@
-"""Texts as a task prepares them for the device; one that it cannot prepare is set aside alone."""
+"""Items as a task prepares them for the device, in blocks; one that it cannot prepare is set aside alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from shardmill.core.errors import ShardmillError, TaskError
-from shardmill.tasks.base import WINDOW, Prepared, Task
+from shardmill.core.errors import ShardmillError, TaskError, WorkerFailed
+from shardmill.ledger import Claim
+from shardmill.plan import Plan
+from shardmill.sinks.base import Sink
+from shardmill.sinks.digests import TEXT_DIGEST, digest_items, hash_items, hash_kept
+from shardmill.sinks.earlier import EarlierRows
+from shardmill.sources import Source
+from shardmill.tasks.base import WINDOW, Prepared, Task, number_items
+from shardmill.worker.block import Block, ReadBatch
 
 CONTRACT = "A task must return one row per input, in order (docs/tasks.md)."
 _OWNERS = "Prepared.owners must give the text of each input, in order; every text needs an input (docs/tasks.md)."
@@ -56,3 +66,88 @@ def _add(a: Prepared, b: Prepared, a_texts: int, b_texts: int) -> Prepared:
         firsts, seconds = (np.arange(n) if p.owners is None else p.owners for p, n in ((a, a_texts), (b, b_texts)))
         owners = np.concatenate([firsts, seconds + a_texts])
     return Prepared([*a.inputs, *b.inputs], costs, bad, a.tokens + b.tokens, a.truncated + b.truncated, owners)
+
+
+def make_block(
+    read: ReadBatch,
+    task: Task,
+    keep: Iterable[str],
+    sink: Sink | None = None,
+    *,
+    into_table: bool = False,
+    earlier: EarlierRows | None = None,
+) -> Block:
+    """Prepare items, leaving out bad ones; of the columns read, the result has those to `keep`.
+
+    A digest of what each is made from stays beside the rows, for their `sink`. In a table it is a column, and items
+    whose rows are there already are unchanged. Rows that an `earlier` edition has are taken over.
+    """
+    batch, bad = read.batch, dict(read.batch.bad)
+    for row in read.poison:
+        if read.first_row <= row < read.first_row + len(batch):
+            bad.setdefault(row - read.first_row, "it crashed every worker that ran it, alone on the device")
+    taken = None if batch.taken is None or batch.taken.all() else batch.taken
+    untaken = frozenset[int]() if taken is None else frozenset(np.flatnonzero(~taken).tolist())
+    bad = {row: reason for row, reason in bad.items() if row not in untaken}
+    texts = _without(batch.texts, [*bad, *untaken])
+    kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
+    kept_hashes = hash_kept(kept)
+    fields = batch.kept.select(list(task.fields)) if task.fields else None
+    if task.numbers_items:
+        fields = number_items(fields, read.claim.shard, read.first_row, len(batch))
+    made_from = None if sink is None else digest_items(texts, fields, sink.salt)
+    if sink is not None and into_table:
+        kept = kept.append_column(TEXT_DIGEST, made_from)
+        unchanged = sink.unchanged(kept)
+        texts = _without(texts, [*unchanged])
+    reused = earlier.find(made_from, kept_hashes) if earlier is not None and made_from is not None else None
+    if reused is not None:
+        texts = _without(texts, np.flatnonzero(reused.is_reused))
+    prepared = prepare(task, texts.to_numpy(zero_copy_only=False).tolist(), fields)
+    for row, reason in prepared.bad.items():
+        if row not in untaken and not (reused is not None and reused.is_reused[row]):
+            bad.setdefault(row, reason)
+    return Block(
+        claim=read.claim,
+        first_row=read.first_row,
+        kept=kept,
+        lines=batch.lines,
+        line_count=batch.line_count,
+        size_bytes=batch.size_bytes,
+        prepared=prepared,
+        bad=bad,
+        unchanged=unchanged,
+        files=batch.files,
+        suspects=read.suspects,
+        combined=task.combine(len(batch)),
+        varies=task.rows_vary,
+        item_hashes=hash_items(batch.texts, kept_hashes, read.first_row, taken),
+        kept_hashes=None if into_table else kept_hashes,
+        made_from=made_from,
+        reused=reused,
+        taken=taken,
+    )
+
+
+def _without(texts: pa.Array, rows: Sequence[int] | NDArray[np.int64]) -> pa.Array:
+    """The texts, those of these rows null."""
+    if not len(rows):
+        return texts
+    stays = np.ones(len(texts), bool)
+    stays[rows] = False
+    return pc.if_else(pa.array(stays), texts, pa.scalar(None, texts.type))
+
+
+def read_item(source: Source, plan: Plan, task: Task, shard: int, row: int) -> Any:
+    """What a task gets as one item of a shard, for a worker that does not hold the shard."""
+    first = 0
+    for batch in source.read(plan.shards[shard]):
+        if row < first + len(batch):
+            one = next(batch.after(row - first).cut(1))
+            read = ReadBatch(Claim(shard, ""), row, one, None, ())
+            return make_block(read, task, plan.kept).prepared.inputs[0]
+        first += len(batch)
+    raise WorkerFailed(
+        f"Shard {shard} has no row {row}.",
+        hint="The source has changed since the run was planned: start over with --fresh.",
+    ).without_resume()

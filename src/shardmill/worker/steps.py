@@ -24,14 +24,14 @@ from shardmill.plan.spec import ErrorLimit, Execution
 from shardmill.plugins import find_verb, load_part
 
 _LONGEST_PAUSE_S = 2.0
-_DELIVER = "deliver"
+DELIVER = "deliver"
 
 
 def steps_of(plan: Plan, execution: Execution) -> list[str]:
     """The steps of a run, in order."""
     is_indexed = plan.work.to is not None and execution.index != "none"
     indexes = [f"index:{execution.index}"] if is_indexed else []
-    deliveries = [f"{_DELIVER}:{address}" for address in execution.into]
+    deliveries = [f"{DELIVER}:{address}" for address in execution.into]
     return ["sweep", *indexes, *find_verb(plan.work.task).steps, *deliveries, *execution.then]
 
 
@@ -82,7 +82,7 @@ def finish(
 def _help(ledger: Ledger, plan: Plan, execution: Execution, step: str, worker: str, stop: threading.Event) -> None:
     """Do what any number of processes may do of a step before one of them holds it."""
     seen = ledger.steps.find(step)
-    if step.startswith(f"{_DELIVER}:") and (seen is None or seen.state not in (DONE, FAILED)) and not stop.is_set():
+    if step.startswith(f"{DELIVER}:") and (seen is None or seen.state not in (DONE, FAILED)) and not stop.is_set():
         from shardmill.results.delivery import stage_lots
 
         stage_lots(ledger, plan, step.partition(":")[2], worker, lease_s=execution.lease_s, stop=stop)
@@ -152,7 +152,7 @@ def begin_again(ledger: Ledger, plan: Plan, execution: Execution) -> None:
     """Let failed steps be tried again, and those that cost little if there is nothing to do."""
     for step in steps_of(plan, execution):
         seen = ledger.steps.find(step)
-        if seen is not None and (seen.state == "failed" or step.partition(":")[0] in ("sweep", "index", _DELIVER)):
+        if seen is not None and (seen.state == "failed" or step.partition(":")[0] in ("sweep", "index", DELIVER)):
             ledger.steps.forget(step)
 
 
@@ -241,21 +241,20 @@ def _merge(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: b
 
 
 def _deliver(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: bool) -> dict[str, Any]:
-    from shardmill.results.delivery import deliver_run
+    from shardmill.results.delivery import deliver_run, tell_delivery
 
     address = step.partition(":")[2]
     found = deliver_run(ledger, plan, address, lease_s=execution.lease_s, quiet=quiet)
     if not quiet:
         say(f"Delivered: {found['rows']:,} rows to {address}")
-        for line in found["done"]:
-            say(f"At {address}: {line}")
+        tell_delivery(address, found)
     return found
 
 
 _DO: dict[str, Callable[[Ledger, Plan, Execution, str, bool], dict[str, Any]]] = {
     "sweep": _sweep,
     "index": _index,
-    _DELIVER: _deliver,
+    DELIVER: _deliver,
     "verify": _verify,
     "merge": _merge,
 }

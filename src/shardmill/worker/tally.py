@@ -47,6 +47,7 @@ class OpenShard:
     tokens_out: int = 0
     truncated: int = 0
     dropped: int = 0
+    reused: int = 0
     items_digest: str = sum_hashes(np.zeros(0, np.uint64))
     rows_digest: str = sum_hashes(np.zeros(0, np.uint64))
     lengths: Counter[int] = field(default_factory=Counter)
@@ -93,6 +94,8 @@ class OpenShard:
             gone=[block.first_row + row for row in block.gone],
             item_hashes=block.item_hashes,
             rows_digest=block.rows_digest,
+            reused=0 if block.reused is None else int(block.reused.is_reused.sum()),
+            lineage=block.lineage,
         )
         self.items_digest = add_sums([self.items_digest, sum_hashes(done.item_hashes)])
         self.rows_digest = add_sums([self.rows_digest, done.rows_digest])
@@ -104,6 +107,7 @@ class OpenShard:
         self.tokens_out += done.tokens_out
         self.truncated += done.truncated
         self.dropped += done.dropped
+        self.reused += done.reused
         self._count_lengths(block.prepared.costs)
         return done
 
@@ -121,7 +125,7 @@ class OpenShard:
         """Replace the counts by those of all attempts together."""
         self.rows, self.lines, self.part_rows = sealed.rows, sealed.lines, sealed.part_rows
         self.inputs, self.tokens, self.tokens_out = sealed.inputs, sealed.tokens, sealed.tokens_out
-        self.truncated, self.dropped = sealed.truncated, sealed.dropped
+        self.truncated, self.dropped, self.reused = sealed.truncated, sealed.dropped, sealed.reused
         self.items_digest, self.rows_digest = sealed.items_digest, sealed.rows_digest
         self.errors, self.error_lines = 0, bytearray()
         self.add_errors(sealed.errors)
@@ -161,6 +165,7 @@ class OpenShard:
             lengths=[self.lengths[i] for i in range(max(self.lengths, default=-1) + 1)] if plan.knows_new_keys else [],
             items_digest=self.items_digest if plan.knows_new_keys else "",
             rows_digest=self.rows_digest if plan.knows_new_keys else "",
+            reused=self.reused,
         )
 
 

@@ -13,8 +13,12 @@ from shardmill.core.telemetry import open_trace
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
 from shardmill.plan.spec import ErrorLimit
+from shardmill.results.recovery import recover_lineage
 from shardmill.sinks.address import find_writer
 from shardmill.sinks.base import Sink, SinkContext
+from shardmill.sinks.digests import salt_of
+from shardmill.sinks.earlier import EarlierRows
+from shardmill.sinks.parquet import part_schema
 from shardmill.sources import kept_schema
 from shardmill.tasks.base import Task
 from shardmill.worker.block import Block
@@ -44,6 +48,7 @@ def open_sink(
         output=task.output,
         written=task.written,
         numerics=task.numerics,
+        salt=salt_of(plan),
         rows_vary=task.rows_vary or plan.work.takes_part,
         batch_rows=batch_rows,
         worker=worker,
@@ -52,6 +57,12 @@ def open_sink(
     )
     opened: Sink = find_writer(plan.work).part("writer")(context)
     return opened
+
+
+def open_earlier(ledger: Ledger, plan: Plan, task: Task, worker: str) -> EarlierRows:
+    """The rows of the edition that the one of this ledger is made from."""
+    stored = part_schema(kept_schema(plan), task.output, numbered=task.rows_vary or plan.work.takes_part)
+    return EarlierRows(ledger, task.output, stored, recover_lineage, worker)
 
 
 class Writer:
@@ -71,7 +82,9 @@ class Writer:
         max_errors: str,
         few_rows: int,
         on_step: Callable[[str, int], None],
+        earlier: EarlierRows | None = None,
     ) -> None:
+        self._earlier = earlier
         self._ledger, self._plan, self._output = ledger, plan, output
         self._shards, self._tally = shards, tally
         self._worker, self._device = worker, device
@@ -88,9 +101,9 @@ class Writer:
         if shard.lost:
             return
         started = time.perf_counter()
-        for rows, items in block.finish(self._output):
-            shard.staged.write(rows, items + block.first_row)
-            shard.part_rows += rows.num_rows
+        for rows, items, recipe in block.finish(self._output):
+            shard.staged.write(rows, items + block.first_row, *([] if recipe is None else [recipe]))
+            shard.part_rows += rows.num_rows if recipe is None else recipe.rows
         done = shard.add(block, self._plan)
         refused = shard.staged.finish(done)
         shard.add_errors(refused)
@@ -140,8 +153,11 @@ class Writer:
         errors_file = self._ledger.errors.put(claim, bytes(shard.error_lines)) if shard.errors else ""
         self._on_step("committing", claim.shard)
         shard.write_s += time.perf_counter() - started
+        numerics = self._numerics
+        if shard.reused and self._earlier is not None:
+            numerics = self._earlier.numerics_with(numerics)
         record = shard.record(
-            self._plan, worker=self._worker, device=self._device, errors_file=errors_file, numerics=self._numerics
+            self._plan, worker=self._worker, device=self._device, errors_file=errors_file, numerics=numerics
         )
         won = shard.staged.commit(record)
         self._on_step("committed", claim.shard)

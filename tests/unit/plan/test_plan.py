@@ -139,7 +139,7 @@ def test_json_keeps_everything_and_the_order_of_columns(source: Path) -> None:
 
 def test_a_plan_of_another_format_is_refused(source: Path) -> None:
     raw = {**_plan(source).to_json(), "format": 99}
-    with pytest.raises(ShardmillError, match=r"has format 99; this version reads formats 1 to 2"):
+    with pytest.raises(ShardmillError, match=r"has format 99; this version reads formats 1 to 3"):
         Plan.from_json(json.dumps(raw))
 
 

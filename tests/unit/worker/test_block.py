@@ -33,7 +33,7 @@ def run(made: Block, *rows: int) -> None:
 
 
 def finished(made: Block, output: pa.Schema = OUTPUT) -> list[Any]:
-    return [value for table, _ in made.finish(output) for value in table.column("n").to_pylist()]
+    return [value for table, *_ in made.finish(output) for value in table.column("n").to_pylist()]
 
 
 def test_run_bad_and_unchanged_items_cover_a_block() -> None:

@@ -87,6 +87,10 @@ def test_a_run_is_looked_at_and_proved(docs: Path, place: Path, verb: Cli) -> No
     assert "circle" in (place / "docs.html").read_text() or "<svg" in (place / "docs.html").read_text()
     verb("stop", docs)
     verb("resume", docs)
+    assert "Nothing has changed: edition 1 has 48 items." in verb("refresh", docs, *ON_CPU).err
+    assert "Edition 2 is read from now on." in verb("migrate", docs, "--dims", 8, "--sample", 4, *ON_CPU).err
+    assert "Edition 1 is read from now on; it was 2." in verb("rollback", docs).err
+    assert "Nothing to delete." in verb("prune", docs).err
 
 
 def test_a_run_is_searched_asked_and_mapped(docs: Path, place: Path, verb: Cli) -> None:

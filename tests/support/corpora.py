@@ -35,6 +35,16 @@ def fake_rows(count: int, start: int = 0) -> list[dict[str, str]]:
     return [{"id": f"k{i}", "text": f"text {i} " + "x" * (i * 7 % 40)} for i in range(start, start + count)]
 
 
+class Precise(FakeTask):
+    """Says that it computes in `now`, or else in the precision that was asked for."""
+
+    now = ""
+
+    def __init__(self, precision: str = "", **params: Any) -> None:
+        super().__init__(**params)
+        self.numerics = {"kernel": "fake", "precision": self.now or precision}
+
+
 class UsersTask(FakeTask):
     """A task of a user: workers import it only if the permission reached them."""
 

@@ -12,6 +12,7 @@ Json = dict[str, Any]
 SECRETS = {"shardmill-monitor"}
 SUBMITTED_BYTES, OBJECT_BYTES = 16 << 10, 200 << 10
 _LEAST_GRACE_S = 15
+_CRON_NAME_CHARS = 52
 _TAG = re.compile(r"\{\{([^{}]+)\}\}")
 _KNOWN_TAGS = re.compile(
     r"workflow\.(name|namespace|status|creationTimestamp\.[Ymd])|workflow\.parameters\.(?P<name>[\w-]+)"
@@ -40,8 +41,8 @@ def _lint_one(made: Json, found: list[Json], known: set[tuple[str, str]]) -> Ite
         yield from _lint_pod(pod, known, in_argo=kind in ("WorkflowTemplate", "CronWorkflow"))
     if kind in ("WorkflowTemplate", "CronWorkflow"):
         yield from _lint_workflow(made["spec"].get("workflowSpec", made["spec"]), known)
-    if kind == "CronWorkflow" and made["spec"].get("concurrencyPolicy") != "Forbid":
-        yield "two nights at once"
+    if kind in ("CronJob", "CronWorkflow"):
+        yield from _lint_cron(made)
     if kind == "Deployment":
         template = made["spec"]["template"]["metadata"]["labels"]
         if made["spec"]["selector"]["matchLabels"].items() - template.items():
@@ -77,6 +78,15 @@ def _lint_one(made: Json, found: list[Json], known: set[tuple[str, str]]) -> Ite
             yield f"there is no {reference['kind']} {reference['name']}"
 
 
+def _lint_cron(made: Json) -> Iterator[str]:
+    if made["spec"].get("concurrencyPolicy") != "Forbid":
+        yield "two turns at once"
+    if len(made["metadata"]["name"]) > _CRON_NAME_CHARS:
+        yield "its Jobs have no room for a name"
+    if made["kind"] == "CronJob" and "activeDeadlineSeconds" not in made["spec"]["jobTemplate"]["spec"]:
+        yield "no activeDeadlineSeconds"
+
+
 def _lint_scaled(spec: Json, found: list[Json], known: set[tuple[str, str]]) -> Iterator[str]:
     if spec.get("rollout", {}).get("strategy") != "gradual":
         yield "a change would end its workers"
@@ -99,6 +109,7 @@ def _pods(made: Json) -> list[Json]:
         pod = {name: spec[name] for name in kept if name in spec} | json.loads(spec.get("podSpecPatch", "{}"))
         steps = [each["container"] for each in spec["templates"] if "container" in each]
         return [{"metadata": spec["podMetadata"], "spec": {**pod, "containers": [each]}} for each in steps]
+    spec = spec.get("jobTemplate", {}).get("spec", spec)
     template = spec.get("template") or spec.get("jobTargetRef", {}).get("template")
     return [template] if template and "containers" in template.get("spec", {}) else []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import datetime
+import decimal
 import gzip
 import io
 import json
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from shardmill import make_spec, start
@@ -57,17 +59,26 @@ def make_run(shape: str, folder: Path) -> Run:
     return start(SHAPES[shape](folder / f"{shape}.jsonl"), folder / shape, engine=InProcessEngine())
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it."""
+def plain(value: Any, kind: pa.DataType) -> Any:
+    """A value as JSON has it. A number is read from the shortest text that has its bits in its own width."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if isinstance(value, datetime.datetime):
+    if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, float | np.floating):
+        if not math.isfinite(value):
+            return None
+        short = float(str(np.float32(value)))
+        return float(value) if pa.types.is_float64(kind) or np.float32(short) != value else short
+    if pa.types.is_map(kind):
+        return None if value is None else [list(pair) for pair in value]
     if isinstance(value, list):
-        return [plain(each) for each in value]
-    return {key: plain(each) for key, each in value.items()} if isinstance(value, dict) else value
+        return [plain(each, kind.value_type) for each in value]
+    if isinstance(value, dict):
+        return {key: plain(each, kind.field(key).type) for key, each in value.items()}
+    return value
 
 
 def spelled(value: Any, kind: pa.DataType) -> str:
@@ -75,8 +86,8 @@ def spelled(value: Any, kind: pa.DataType) -> str:
     if value is None:
         return ""
     if pa.types.is_nested(kind):
-        return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
-    return str(plain(value)) if isinstance(value, bytes | str | int) else ""
+        return json.dumps(plain(value, kind), ensure_ascii=False, separators=(",", ":"))
+    return str(plain(value, kind)) if isinstance(value, bytes | str | int) else ""
 
 
 def unpack(data: bytes, name: str) -> bytes:
@@ -90,7 +101,8 @@ def unpack(data: bytes, name: str) -> bytes:
 
 
 def check_lines(data: bytes, table: pa.Table) -> None:
-    assert [json.loads(line) for line in data.splitlines()] == [plain(row) for row in table.to_pylist()]
+    rows = pa.struct(list(table.schema))
+    assert [json.loads(line) for line in data.splitlines()] == [plain(row, rows) for row in table.to_pylist()]
 
 
 def check_csv(data: bytes, table: pa.Table, delimiter: str = ",") -> None:

@@ -29,7 +29,7 @@ CORPUS = [
 
 
 def bert(**options: Any) -> Any:
-    return transformers.BertConfig(**SMALL, **{"max_position_embeddings": 80, **options})
+    return transformers.BertConfig(**{**SMALL, "max_position_embeddings": 80, **options})
 
 
 def qwen3(**options: Any) -> Any:

@@ -48,6 +48,25 @@ STOP = Verb(
     options=f"{_GOING_ON}:StopOptions",
     start=f"{_GOING_ON}:stop",
 )
+ROLLBACK = Verb(
+    name="rollback",
+    summary="Go back to the edition of a run that was read before.",
+    about="Nothing is deleted: the current edition stays until it is pruned.",
+    family=RUNS,
+    examples=("shardmill rollback runs/reviews", "shardmill rollback runs/reviews --edition 2"),
+    options=f"{_GOING_ON}:RollbackOptions",
+    start=f"{_GOING_ON}:rollback",
+)
+PRUNE = Verb(
+    name="prune",
+    summary="Delete old editions of a run that was refreshed.",
+    about="The current edition stays, and so do editions that were replaced within the hour: somebody may still read "
+    "them. Who does so later is told to begin again (exit status 75).",
+    family=RUNS,
+    examples=("shardmill prune runs/reviews --keep-editions 3",),
+    options=f"{_GOING_ON}:PruneOptions",
+    start=f"{_GOING_ON}:prune",
+)
 PLAN = Verb(
     name="plan",
     summary="Show the plan of a run: its source, its shards, its id. Nothing is run.",
@@ -82,9 +101,13 @@ LIST_RUNS = Verb(
 )
 SHOW = Verb(
     name="show",
-    summary="Show one shard of a run, or the rows that failed.",
+    summary="Show one shard of a run, its editions, or the rows that failed.",
     family=LOOKS,
-    examples=("shardmill show runs/reviews --errors", "shardmill show runs/reviews --shard 42"),
+    examples=(
+        "shardmill show runs/reviews --errors",
+        "shardmill show runs/reviews --shard 42",
+        "shardmill show runs/reviews --editions",
+    ),
     options=f"{_INSPECTION}:ShowOptions",
     start=f"{_INSPECTION}:show",
 )

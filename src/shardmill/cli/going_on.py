@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardmill.cli.results import Trusting
 from shardmill.core.console import print_json, say
 from shardmill.core.devices import parse_device
 from shardmill.core.dialect import shell_command
@@ -21,7 +20,7 @@ from shardmill.plan.execution import (
     ShardLimits,
 )
 from shardmill.plan.options import PLACE, option
-from shardmill.plan.shared import OfRun, Printing
+from shardmill.plan.shared import OfRun, Printing, Trusting
 
 if TYPE_CHECKING:
     from shardmill.run.pool import ServedRuns
@@ -102,6 +101,44 @@ def show_work(request: Request, done: Any) -> None:
         print_json(done.to_json()) if request.options.as_json else say(done.describe())
     else:
         show_outcome(done, as_json=request.options.as_json)
+
+
+class RollbackOptions(OfRun, Printing):
+    """What `rollback` takes."""
+
+    edition: int | None = option(
+        None, "The edition to read from now on.", metavar="N", common=True, shown="the one read before", ge=1
+    )
+
+
+def rollback(request: Request) -> None:
+    from shardmill.run.rollback import roll_back
+
+    options: RollbackOptions = request.options
+    done = roll_back(options.run, options.edition)
+    if options.as_json:
+        print_json(done.to_json())
+    else:
+        say(f"Edition {done.edition} is read from now on; it was {done.before}.")
+
+
+class PruneOptions(OfRun, Printing):
+    """What `prune` takes."""
+
+    keep_editions: int = option(
+        3, "How many editions to keep, the current one included.", metavar="N", common=True, ge=1
+    )
+
+
+def prune(request: Request) -> None:
+    from shardmill.run.pruning import prune
+
+    options: PruneOptions = request.options
+    done = prune(options.run, options.keep_editions)
+    if options.as_json:
+        print_json(done.to_json())
+    else:
+        say(f"Deleted: edition {', '.join(map(str, done.pruned))}." if done.pruned else "Nothing to delete.")
 
 
 class StopOptions(OfRun, Printing):

@@ -70,7 +70,8 @@ class ShowOptions(OfRun, Printing):
         None, "Show one shard: its range, its commit, its first rows.", group=OTHER, metavar="N", common=True
     )
     errors: bool = option(False, "List the rows that failed.", common=True)
-    limit: int = option(100, "Maximum number of errors.", metavar="N", common=True, ge=0)
+    editions: bool = option(False, "List the editions of a refreshed run: rows reused and computed, cost.", common=True)
+    limit: int = option(100, "Maximum number of errors, or of editions.", metavar="N", common=True, ge=0)
 
 
 def show(request: Request) -> None:
@@ -78,6 +79,9 @@ def show(request: Request) -> None:
     from shardmill.run.status.shard import describe_shard
 
     options: ShowOptions = request.options
+    if options.editions:
+        _show_editions(options)
+        return
     opened = Run(options.run)
     if options.shard is not None and not options.errors:
         print_json(describe_shard(opened.ledger, opened.plan, options.shard))
@@ -93,3 +97,12 @@ def show(request: Request) -> None:
         print(clean(f"{where}: {record['reason']}"))
     if not found and options.limit:
         say(f"No {'trial' if of_study else 'row'} has failed.")
+
+
+def _show_editions(options: ShowOptions) -> None:
+    from shardmill.run.editions import list_editions, show_editions
+    from shardmill.run.result import Run
+
+    # Refuses a folder that holds no run.
+    lines = list_editions(Run(options.run).ledger.url, options.limit or None)
+    print_json([line.to_json() for line in lines]) if options.as_json else show_editions(lines)

@@ -65,6 +65,8 @@ RENDER = Verb(
         "shardmill kubernetes render argo --spec job.toml --out s3://bucket/runs/reviews > argo.yaml",
         "shardmill kubernetes render pool --spec job.toml --out s3://bucket/runs --set most=24 | kubectl apply -f -",
         'shardmill kubernetes render cron --spec job.toml --out s3://bucket/nightly --set "schedule=0 2 * * *"',
+        "shardmill kubernetes render refresh --out s3://bucket/runs/reviews --image registry.example.org/shardmill:1 "
+        '--set "schedule=*/15 * * * *" | kubectl apply -f -',
     ),
     options="shardmill.cli.manifests:RenderOptions",
     start="shardmill.cli.manifests:render",

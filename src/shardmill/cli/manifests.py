@@ -8,7 +8,7 @@ from shardmill.core.console import print_json, say
 from shardmill.core.errors import UsageError
 from shardmill.plan.execution import OnDevices, SettingOptions, Staffing
 from shardmill.plan.options import PLACE, RESULT, CallOptions, EngineOptions, option
-from shardmill.plan.shared import FromSpec, Printing
+from shardmill.plan.shared import FromSpec, Printing, Trusting
 from shardmill.plan.values import Place
 from shardmill.run.request import Request
 
@@ -19,21 +19,24 @@ class RenderedKind(CallOptions):
     """What is rendered, and for which run."""
 
     kind: str = option(
-        ..., "job, argo, pool or cron; or role, the rights to place them.", metavar="KIND", argument=True
+        ...,
+        "job, argo, pool or cron; refresh or argo-refresh, by a schedule; or role, the rights to place them.",
+        metavar="KIND",
+        argument=True,
     )
     out: Place = option(
         "", "The run; of a pool or a cron, the folder of its runs.", group=RESULT, metavar="RUN", common=True
     )
 
 
-class RenderOptions(RenderedKind, Staffing, OnDevices, SettingOptions, FromSpec, Printing):
-    """What `kubernetes render` takes."""
-
-
-class CheckedImage(EngineOptions):
-    """The image that is checked."""
+class ImageOfPods(EngineOptions):
+    """What the pods run."""
 
     image: str = option("", "The image of the pods, with shardmill in it.", group=PLACE, metavar="IMAGE", common=True)
+
+
+class RenderOptions(RenderedKind, ImageOfPods, Staffing, OnDevices, SettingOptions, Trusting, FromSpec, Printing):
+    """What `kubernetes render` takes."""
 
 
 class CheckedCluster(CallOptions):
@@ -43,7 +46,7 @@ class CheckedCluster(CallOptions):
     out: Place = option("", "A place in the store that a pod shall see.", group=RESULT, metavar="URL", common=True)
 
 
-class CheckOptions(CheckedCluster, CheckedImage, OnDevices, SettingOptions, FromSpec, Printing):
+class CheckOptions(CheckedCluster, ImageOfPods, OnDevices, SettingOptions, FromSpec, Printing):
     """What `kubernetes check` takes."""
 
 
@@ -63,13 +66,19 @@ class EndOptions(CallOptions):
 
 def render(request: Request) -> None:
     """Print the objects that would be applied for a spec."""
+    from shardmill.engines.kubernetes.render import REFRESHES, check_kind, render_refresh, to_yaml
     from shardmill.engines.kubernetes.render import render as render_objects
-    from shardmill.engines.kubernetes.render import to_yaml
     from shardmill.engines.kubernetes.rights import make_role
-    from shardmill.plan.spec import make_spec
+    from shardmill.plan.spec import make_execution, make_spec
 
     work, execution, options = request.work, request.execution, request.options
-    if options.kind == _ROLE:
+    check_kind(options.kind, _ROLE)
+    if options.allow_code and options.kind not in REFRESHES:
+        raise UsageError("--allow-code is for a refresh.", hint="Leave it out: whoever starts a run permits its code.")
+    if options.kind in REFRESHES:
+        refreshing = make_execution({**execution, "engine": "kubernetes"})
+        made = render_refresh(options.kind, refreshing, options.out, allow_code=options.allow_code)
+    elif options.kind == _ROLE:
         made = make_role(str((execution.get("engine_options") or {}).get("namespace") or ""))
     else:
         made = render_objects(options.kind, make_spec(work, execution), options.out)

@@ -11,7 +11,7 @@ from shardmill.core.console import print_checks, print_json, say
 from shardmill.core.dialect import shell_command
 from shardmill.core.errors import EXIT_FAILED, UsageError
 from shardmill.plan.options import RESULT, WRITTEN, CallOptions, option
-from shardmill.plan.shared import OfRun, Printing
+from shardmill.plan.shared import OfRun, Printing, Trusting
 from shardmill.plan.values import NAMES, Columns, Condition, Place, Places
 
 if TYPE_CHECKING:
@@ -30,12 +30,6 @@ class OfResult(CallOptions):
     run: str = option(
         ..., "The run folder, or a table: postgresql://HOST/DATABASE/TABLE.", metavar="RUN", argument=True
     )
-
-
-class Trusting(CallOptions):
-    """Permission to run what a folder or table names."""
-
-    allow_code: bool = option(False, "Import code that the run or table names, and run its commands.")
 
 
 class VerifyOptions(OfResult, Trusting, Printing):

@@ -24,6 +24,7 @@ ShardmillError
 ├── TooManyErrors         more rows failed than the user allows
 ├── NotComplete           the run has shards that are not committed
 │   └── Preempted         its workers were told to stop (exit status 75)
+├── EditionPruned         the edition was deleted while it was read; begin again (exit status 75)
 ├── EngineSilent          the cluster behind an engine does not answer
 ├── WorkerFailed          workers died too often
 ├── StepFailed            all shards are committed, but a step after them failed
@@ -206,6 +207,10 @@ class NotComplete(ShardmillError):
 
 
 class Preempted(NotComplete):
+    _status = EXIT_TRY_AGAIN
+
+
+class EditionPruned(ShardmillError):
     _status = EXIT_TRY_AGAIN
 
 

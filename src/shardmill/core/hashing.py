@@ -20,6 +20,7 @@ Hashes = NDArray[np.uint64]
 # Of rows of different lengths, which take several steps: what fits into the cache is faster.
 _CACHED_WORDS = 1 << 15
 _NULL = np.uint64(0x6E756C6C)
+_OF_NONE = zlib.crc32(b"None")
 
 
 def hash_rows(rows: pa.RecordBatch) -> Hashes:
@@ -84,7 +85,9 @@ def hash_inputs(inputs: Any) -> Hashes:
         starts = np.zeros(len(inputs) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, inputs), np.int64, len(inputs)), out=starts[1:])
         return _hash_numbers(np.concatenate(inputs), starts)
-    return np.fromiter((_hash_input(inputs[i]) for i in range(len(inputs))), np.uint64, len(inputs))
+    # Most are none, since their rows are there already, or one kind of value.
+    values = ((_OF_NONE if value is None else _hash_input(value)) for value in inputs)
+    return np.fromiter(values, np.uint64, len(inputs))
 
 
 def _hash_input(value: Any, before: int = 0) -> int:

@@ -17,8 +17,8 @@ from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import agree
 from shardmill.models.installed import check_light, check_torch, has_torch
 from shardmill.models.kernels import (
-    COMPILE_FROM_BYTES,
     CPU_BUDGETS_TOKENS,
+    TRY_TORCH_FROM_BYTES,
     KernelChoice,
     Tried,
     fast_precisions,
@@ -63,8 +63,8 @@ def check_without_torch(folder: ModelFolder) -> None:
 
 
 def _may_be_faster_with_torch(device: Device) -> bool:
-    """Whether torch's bfloat16, compiled, may be faster than OpenVINO's, and there is work enough to find out."""
-    if device.precise or device.work_bytes < COMPILE_FROM_BYTES:
+    """Whether torch's bfloat16 may be faster than OpenVINO's, and there is work enough to find out."""
+    if device.precise or device.work_bytes < TRY_TORCH_FROM_BYTES:
         return False
     try:
         from shardmill.models.openvino import precisions

@@ -296,8 +296,13 @@ def _pooling(said: dict[str, Any], config: dict[str, Any], root: Path) -> tuple[
         raise ModelError(
             f"{root.name} has the pooling mode {', '.join(unknown)}.", hint=f"Supported: {', '.join(POOLING_MODES)}."
         )
-    width = said.get("embedding_dimension") or said.get("word_embedding_dimension") or _width(config, root)
-    return Pooling(modes, bool(said.get("include_prompt", True))), len(modes) * int(width)
+    width, there = said.get("embedding_dimension") or said.get("word_embedding_dimension"), _width(config, root)
+    if width not in (None, there):
+        raise ModelError(
+            f"{root.name} contradicts itself: its pooling has {width} dimensions, and its config.json has {there}.",
+            hint="Its files may be of two models: fetch it again.",
+        )
+    return Pooling(modes, bool(said.get("include_prompt", True))), len(modes) * there
 
 
 def _dense(folder: Path) -> Dense:

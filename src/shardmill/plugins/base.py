@@ -93,6 +93,9 @@ class Verb:
     rows_vary: bool = False
     """Whether an item may give several rows, or none."""
 
+    beyond_item: str = ""
+    """What a row depends on besides its item, in words, if it does; such a run cannot be refreshed."""
+
     runs_code: bool = False
     """Whether it calls code of the user, which may fail, or draw other numbers each time."""
 
@@ -226,6 +229,9 @@ class EngineKind:
 
     stays_here: bool = False
     """Whether all its workers run on this machine."""
+
+    sees_editions: bool = True
+    """Whether its workers reach the folders of a run's editions, so that it can refresh a run."""
 
     gpus_by: str = "its scheduler"
     """Who assigns the GPUs to its workers, so that --device cuda:0 is refused; empty if this command does."""

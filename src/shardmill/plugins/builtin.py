@@ -20,7 +20,10 @@ BUILTIN: dict[str, dict[str, str]] = {
     "verbs": {
         **{name: f"shardmill.verbs.{name}:VERB" for name in _RUNNING},
         "peek": "shardmill.verbs.peek:VERB",
-        **{name: f"{_DECLARED}:{name.upper()}" for name in ("resume", "work", "stop", "plan", "status")},
+        "refresh": "shardmill.verbs.refresh:VERB",
+        "migrate": "shardmill.verbs.migrate:VERB",
+        "rollback": f"{_DECLARED}:ROLLBACK",
+        **{name: f"{_DECLARED}:{name.upper()}" for name in ("resume", "work", "stop", "prune", "plan", "status")},
         "runs": f"{_DECLARED}:LIST_RUNS",
         **{name: f"{_DECLARED}:{name.upper()}" for name in ("show", "cost", "monitor")},
         "study": "shardmill.verbs.tune:STUDY",

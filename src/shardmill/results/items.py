@@ -22,7 +22,7 @@ from shardmill.plan import Plan, Shard
 from shardmill.results.bad import MOST_NAMED, BadRow
 from shardmill.results.report import Check
 from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
-from shardmill.sinks.digests import hash_items, hash_kept, hash_made
+from shardmill.sinks.digests import hash_contents, hash_items, hash_kept, place_rows
 from shardmill.sinks.parquet import read_part
 from shardmill.sources import ALL, Fields, ItemBatch, open_source, sort_groups
 from shardmill.tasks import open_task
@@ -48,11 +48,12 @@ class ReadItems:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """The rows of a part: their digest, and of each its item and a hash of its kept columns."""
+    """The rows of a part: their digest, and of each its item and hashes of its kept columns and of all it has."""
 
     digest: str
     items: NDArray[np.int64]
     kept: Hashes
+    contents: Hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ class StoredHashes:
         self._plan = plan
         self._names = [name for name in task.output.names if name != WINDOW]
         self._items, self._kept = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
+        self._contents = [np.zeros(0, np.uint64)]
         self._digests = [sum_hashes(np.zeros(0, np.uint64))]
         self._first, self._last, self._before = 0, -1, 0
 
@@ -137,10 +139,12 @@ class StoredHashes:
             self._first += batch.num_rows
         self._items.append(own)
         self._kept.append(hash_kept(batch.select(list(self._plan.kept))))
-        self._digests.append(sum_hashes(hash_made(batch.select(self._names), self._kept[-1], own, numbers)))
+        self._contents.append(hash_contents(batch.select(self._names), self._kept[-1]))
+        self._digests.append(sum_hashes(place_rows(self._contents[-1], own, numbers)))
 
     def close(self) -> StoredRows:
-        return StoredRows(add_sums(self._digests), np.concatenate(self._items), np.concatenate(self._kept))
+        items, kept = np.concatenate(self._items), np.concatenate(self._kept)
+        return StoredRows(add_sums(self._digests), items, kept, np.concatenate(self._contents))
 
 
 def _reason_without(plan: Plan, source: bool) -> str:

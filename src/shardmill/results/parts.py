@@ -19,7 +19,9 @@ from shardmill.results.items import StoredHashes, StoredRows
 from shardmill.results.seen import SeenInParts
 from shardmill.results.windows import ItemCheck, RowItems, WindowCheck, has_windows
 from shardmill.sinks.parquet import read_batches, vectors
-from shardmill.store import Store
+from shardmill.store import Store, locate
+from shardmill.store.parts import open_own
+from shardmill.store.recipes import Recipe, find_recipe, run_of
 from shardmill.tasks.base import Task
 
 # How far the length of a vector may be from one.
@@ -27,6 +29,9 @@ UNIT_SLACK = 5e-3
 _READ_BYTES = 4 << 20
 # A larger part is read twice, once for its digest and once for its rows, as it is not held in memory.
 _HELD_PART_BYTES = 32 << 20
+
+# Whether parts of earlier editions, by place and digest, are what was committed.
+Compared = dict[tuple[str, str], bool]
 
 
 class PartLook:
@@ -102,14 +107,18 @@ class ReadPart:
     rows: StoredRows | None
 
 
-def read_part_once(ledger: Ledger, plan: Plan, task: Task, commit: Commit) -> ReadPart:
+def read_part_once(ledger: Ledger, plan: Plan, task: Task, commit: Commit, compared: Compared) -> ReadPart:
     failed, unreadable_errors = read_errors(ledger, commit)
     seen, hashes, stored = SeenInParts(), np.zeros(0, np.uint64), None
     try:
         with ledger.store.reader(commit.part) as file:
             found, rows = _digest(file, commit.part_bytes)
             if found == commit.digest:
-                seen, hashes, stored = _look_at_rows(rows, plan, task, commit, failed)
+                place = f"{ledger.url}/{commit.part}"
+                wrong = _count_wrong(find_recipe(open_own(rows)[0]), run_of(place), compared)
+                rows.seek(0)
+                seen, hashes, stored = _look_at_rows(rows, place, plan, task, commit, failed)
+                seen.wrong_digest = wrong
             else:
                 seen.wrong_digest = 1
     except (OSError, ValueError, KeyError, IndexError, pa.ArrowException, ShardmillError) as error:
@@ -127,13 +136,13 @@ def read_errors(ledger: Ledger, commit: Commit) -> tuple[list[int], str]:
 
 
 def _look_at_rows(
-    file: IO[bytes] | pa.BufferReader, plan: Plan, task: Task, commit: Commit, failed: list[int]
+    file: IO[bytes] | pa.BufferReader, place: str, plan: Plan, task: Task, commit: Commit, failed: list[int]
 ) -> tuple[SeenInParts, NDArray[np.uint64], StoredRows]:
     seen, windows, numbers, stored = SeenInParts(), WindowCheck(), ItemCheck(), StoredHashes(plan, task)
     look = PartLook(seen, plan, task, commit.shard, failed)
     numbered = task.rows_vary or plan.work.takes_part
     hashes = [np.zeros(0, np.uint64)]
-    for batch in read_batches(file):
+    for batch in read_batches(file, place):
         hashes.append(look.at(batch))
         stored.add(batch)
         if not seen.unsound and (wrong := task.check_rows(batch.select(task.output.names))):
@@ -153,6 +162,17 @@ def _look_at_rows(
         seen.dropped = numbers.dropped(commit.rows) if task.dropped_file else None
     seen.sound = [commit]
     return seen, np.concatenate(hashes), stored.close()
+
+
+def _count_wrong(recipe: Recipe | None, run: str, compared: Compared) -> int:
+    """How many of the parts that a recipe names are not what was committed; those in `compared` are not read again."""
+    wrong = 0
+    for part in recipe.parts if recipe is not None else ():
+        named = part.place(run), part.digest
+        if named not in compared:
+            compared[named] = digest(*locate(named[0])) == part.digest
+        wrong += not compared[named]
+    return wrong
 
 
 def _digest(file: IO[bytes], part_bytes: int) -> tuple[str, IO[bytes] | pa.BufferReader]:

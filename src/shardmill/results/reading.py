@@ -17,7 +17,7 @@ from shardmill.core.pool import in_order
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan, Shard
 from shardmill.results.items import ReadItems, hash_groups, hash_items_of
-from shardmill.results.parts import ReadPart, read_part_once
+from shardmill.results.parts import Compared, ReadPart, read_part_once
 from shardmill.tasks import open_task
 
 # To hash and compare an item of the source takes about this long besides what reading it took the workers; and this
@@ -110,7 +110,8 @@ def help_reading(given: tuple[str, Plan]) -> Callable[[tuple[str, Iterable[Any]]
 
 def _part_reader(ledger: Ledger, plan: Plan) -> Callable[[Commit], ReadPart]:
     task = open_task(plan.work.task, plan.work.params)
-    return lambda commit: read_part_once(ledger, plan, task, commit)
+    compared: Compared = {}
+    return lambda commit: read_part_once(ledger, plan, task, commit, compared)
 
 
 def _source_s(commits: Mapping[int, Commit]) -> float:

@@ -259,7 +259,7 @@ def _check_parts(seen: SeenInParts, commits: dict[int, Commit], plan: Plan) -> I
         yield Check("parts", False, f"cannot be read: {seen.unreadable}")
     yield Check("digests", not seen.wrong_digest, _amount(seen.wrong_digest, "part", "with a wrong digest"))
     yield Check("rows", seen.rows == counted and not seen.wrong_rows, f"{seen.rows:,} rows, {counted:,} committed")
-    size = sum(c.part_bytes for c in seen.sound)
+    size = sum(c.rows_bytes for c in seen.sound)
     of_vectors = f", {seen.vector_bytes:,} of them vectors" if seen.dims else ""
     yield Check("size", size >= seen.vector_bytes, f"{size:,} bytes in {len(seen.sound):,} parts{of_vectors}")
     if seen.unsound:

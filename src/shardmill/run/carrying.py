@@ -9,6 +9,7 @@ from shardmill.core.errors import UsageError
 from shardmill.plan.spec import make_spec
 from shardmill.plugins import find_verb
 from shardmill.run import loading
+from shardmill.run.renewing import start_or_refresh
 from shardmill.run.result import Run
 from shardmill.run.running import prepare, start
 from shardmill.run.searchable import make_searchable
@@ -20,6 +21,8 @@ Place = str | os.PathLike[str]
 def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
     """Run the tables of a spec, into a folder or into a table of a database. `how` is passed to `start`."""
     work = _make_ready(work, quiet=how.get("quiet", True))
+    if how.pop("refresh", False):
+        return start_or_refresh(work, execution, name_folder(out), **how)
     if work.get("to"):
         return loading.load(work, execution, out or "", **how)
     place = name_folder(out)

@@ -13,9 +13,9 @@ from shardmill.core.functions import changed_parts, refuse_while_importing
 from shardmill.core.telemetry import open_trace
 from shardmill.engines import LOCAL, check_detachable, check_device, find_kind, open_engine
 from shardmill.engines.base import Engine, check_options
-from shardmill.ledger import Ledger
+from shardmill.ledger import ORIGIN, Editions, Ledger
 from shardmill.plan import NEW_NUMERICS, Plan, is_spilled, new_numerics
-from shardmill.plan.shared import refuse_both
+from shardmill.plan.shared import refuse_several
 from shardmill.plan.spec import Execution, Spec, Work
 from shardmill.run.changes import differences
 from shardmill.run.planner import devices_for, make_plan, result_schema
@@ -63,9 +63,12 @@ def write_plan(
     `keep_settings` leaves those of an existing run alone. `before` is called with the plan of an incomplete load,
     before its table is created.
     """
-    refuse_both(fresh, resume)
+    refuse_several(fresh=fresh, resume=resume)
     began = time.time()
-    new = make_plan(spec, devices, like=None if fresh else ledger.find_plan(), quiet=quiet)
+    like = None if fresh else ledger.find_plan()
+    if like is not None and like.work.edition:
+        spec = spec.model_copy(update={"work": spec.work.model_copy(update={"edition": like.work.edition})})
+    new = make_plan(spec, devices, like=like, quiet=quiet)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
     if (trace := open_trace(plan.id, plan.generation)) is not None:
         ledger.notes.put_began(began)
@@ -85,16 +88,17 @@ def write_plan(
 def prepare_deliveries(plan: Plan, execution: Execution) -> None:
     """Create what the rows go into, or refuse it, before anything is computed.
 
-    A path of the machines that the workers are on means nothing here.
+    A path of the machines that the workers are on means nothing here: it is not opened, and only columns that such a
+    store cannot hold are refused.
     """
     import pyarrow as pa
 
     from shardmill.results.delivery import prepare_delivery
 
     for address in execution.into:
-        if "://" in address or find_kind(execution.engine).stays_here:
-            schema = pa.schema([*kept_schema(plan), *open_task(plan.work.task, plan.work.params).output])
-            prepare_delivery(plan, schema, address)
+        schema = pa.schema([*kept_schema(plan), *open_task(plan.work.task, plan.work.params).output])
+        is_seen = "://" in address or find_kind(execution.engine).stays_here
+        prepare_delivery(plan, schema, address, opens=is_seen)
 
 
 def open_placer(spec: Spec, engine: Engine | None, quiet: bool) -> tuple[Engine | None, list[Device]]:
@@ -154,17 +158,26 @@ def _settle_plan(ledger: Ledger, plan: Plan, *, fresh: bool, resume: bool) -> Pl
     if found is None:
         if resume:
             raise UsageError(f"{ledger.url}: there is no run to resume.", hint="Leave out --resume to start one.")
-        # Indexes of files, the fitted map and spilled data are written before the plan.
-        if any(not (e.key.startswith(("index/", "fit/")) or is_spilled(e.key)) for e in ledger.store.list("")):
+        # Indexes of files, the fitted map, spilled data and what an edition is made from are written before the plan.
+        if any(not (e.key.startswith(("index/", "fit/", ORIGIN)) or is_spilled(e.key)) for e in ledger.store.list("")):
             raise RunExists(f"{ledger.url} is not empty and holds no run.", hint="Choose another folder with --out.")
         found = ledger.create(plan)
     changes = differences(found, plan)
     if changes:
         raise StaleResume(
             f"{ledger.url} holds a different run: {'; '.join(changes)}.",
-            hint="Choose another --out, or start over with --fresh, which deletes the existing run.",
+            hint=_how_to_go_on(ledger, found, plan),
         )
     return ledger.grow(plan) if (plan.work.items or 0) > (found.work.items or 0) else found
+
+
+def _how_to_go_on(ledger: Ledger, found: Plan, plan: Plan) -> str:
+    """The hint for a run that is another; one of the same work over a source that has changed can be refreshed."""
+    hint = "Choose another --out, or start over with --fresh, which deletes the existing run."
+    is_same_work = not differences(found, Plan.of(plan.work, found.stat, plan.fingerprint, found.shards))
+    if found.work.to is not None or found.work.group_by or not is_same_work:
+        return hint
+    return f"To compute only what is new or changed: {shell_command('refresh', Editions(ledger.url).run)}. {hint}"
 
 
 def _refuse_if_busy(ledger: Ledger, found: Plan) -> None:

@@ -15,7 +15,7 @@ from shardmill.core.console import is_quiet
 from shardmill.core.dialect import name_option, shell_command
 from shardmill.core.errors import SpecError, UsageError, nearest
 from shardmill.plan.options import Options, declared, read_options
-from shardmill.plan.shared import refuse_both
+from shardmill.plan.shared import refuse_several
 from shardmill.plugins import Verb, find, names
 from shardmill.sources.held import HeldData, find_held
 
@@ -32,7 +32,7 @@ _Result = TypeVar("_Result")
 class Request:
     """What was asked for. `work` and `execution` hold what was given, over what the spec file says, and nothing else.
 
-    `how` are the arguments of `run.start`: fresh, resume, quiet, allow_code.
+    `how` are the arguments of `run.start`: fresh, resume, quiet, allow_code; and refresh, where it is asked for.
     """
 
     verb: Verb
@@ -86,12 +86,14 @@ def make_request(verb: Verb, given: Mapping[str, Any], **more: Any) -> Request:
     # A run that exists has its engine.
     if "out" in model.model_fields:
         _check_engine(model, given, execution)
-    fresh, resume = (getattr(options, name, False) for name in ("fresh", "resume"))
-    refuse_both(fresh, resume)
+    with_run = {name: getattr(options, name, False) for name in ("fresh", "resume", "refresh")}
+    refuse_several(**with_run)
     quiet = getattr(options, "quiet", None)
+    # A verb that has no such option does not know it either.
+    if not with_run["refresh"]:
+        del with_run["refresh"]
     how = {
-        "fresh": fresh,
-        "resume": resume,
+        **with_run,
         "allow_code": getattr(options, "allow_code", False),
         "quiet": is_quiet(quiet),
         **more,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from shardmill.results.torch_rows import TorchRows
     from shardmill.results.verify import Report
     from shardmill.run.costs.cost import Cost
+    from shardmill.run.editions import EditionLine
+    from shardmill.run.migrated import Migrated
+    from shardmill.run.refreshed import Refreshed
     from shardmill.verbs.answer.evaluation import Evaluation
     from shardmill.verbs.tune.study import StudyResult
 
@@ -83,19 +87,83 @@ class Run:
 
         return look(self.ledger, self.plan)
 
-    def deliver(self, address: str, *, quiet: bool = True) -> int:
+    def deliver(self, address: str, *, repair: bool = False, shown_as: str = "", quiet: bool = True) -> int:
         """Deliver the finished rows to a store, such as "lance:reviews.lance", and return how many it then has.
 
-        What a table has of this run is not delivered again; a vector database gets every row, which repairs it.
-        `verify` compares it with the run from now on.
+        A table gets what it lacks of this run, a vector database every row; of another edition, what differs. `repair`
+        replaces rows that a table has lost, or that were changed or doubled there. `shown_as` is a view of the table,
+        or an alias of the collection, that shows it from then on. `verify` compares it with the run.
         """
-        from shardmill.results.delivery import deliver_run, remember_delivery
+        from shardmill.results.delivery import deliver_run, remember_delivery, show_delivery, tell_delivery
+        from shardmill.results.repair import repair_run
 
         with timed_step(self.plan.id, self.plan.generation, "deliver"):
             address = absolute_address(address)
-            found = deliver_run(self.ledger, self.plan, address, again=True, quiet=quiet)
+            how: Any = repair_run if repair else functools.partial(deliver_run, again=True)
+            found = how(self.ledger, self.plan, address, quiet=quiet)
+            if shown_as:
+                show_delivery(self.ledger, self.plan, address, shown_as)
+        if not quiet:
+            tell_delivery(address, found)
         remember_delivery(self.ledger, address)
         return int(found["rows"])
+
+    def refresh(self, *, dry_run: bool = False, allow_shrink: bool = False, quiet: bool = True) -> Refreshed:
+        """Bring the run up to its source: compute what is new or changed, and take the other rows over.
+
+        The result is the next edition of the run, which this object and all commands read afterwards.
+        """
+        # Refreshing ends with a run, so that it imports this module.
+        refresh = load_part("shardmill.run.refreshing:refresh")
+        how = {"dry_run": dry_run, "allow_shrink": allow_shrink, "quiet": quiet}
+        done: Refreshed = refresh(self.ledger.url, allow_code=all(map(permission.is_allowed, self.plan.code)), **how)
+        if done.changed and not dry_run:
+            self._read_again(done.run)
+        return done
+
+    def migrate(
+        self,
+        *,
+        queries: str | os.PathLike[str] = "",
+        query_text: str = "query",
+        gold: str = "",
+        sample: int = 200,
+        compare_only: bool = False,
+        dry_run: bool = False,
+        quiet: bool = True,
+        **params: Any,
+    ) -> Migrated:
+        """Move the run to other parameters of its task, such as `model` or `dims`: compute, compare, switch.
+
+        The result is the next edition of the run, which this object and all commands read afterwards. Both are compared
+        on a file of queries, or on texts of the run; with `compare_only`, the old one stays the one that is read.
+        """
+        # Migrating ends with a run, so that it imports this module.
+        migrating = load_part("shardmill.run.migrating")
+        asked = migrating.Asked(params, os.fspath(queries), query_text, gold, sample, compare_only)
+        allowed = all(map(permission.is_allowed, self.plan.code))
+        done: Migrated = migrating.migrate(self.ledger.url, asked, dry_run=dry_run, allow_code=allowed, quiet=quiet)
+        if done.switched:
+            self._read_again(done.run)
+        return done
+
+    def rollback(self, edition: int | None = None) -> int:
+        """Go back to the edition that was read before, or to the one with this number; returns its number."""
+        from shardmill.run.rollback import roll_back
+
+        done = roll_back(self.ledger.url, edition)
+        self._read_again(done.run)
+        return done.edition
+
+    def _read_again(self, run: str) -> None:
+        self.ledger = Ledger(run)
+        self.plan, self._searched = self.ledger.plan(), None
+
+    def editions(self) -> list[EditionLine]:
+        """The editions of the run, the oldest first, and what each refresh did."""
+        from shardmill.run.editions import list_editions
+
+        return list_editions(self.ledger.url)
 
     def verify(
         self,

@@ -27,7 +27,7 @@ from shardmill.engines import check_stored, end_workers
 from shardmill.engines.base import Engine
 from shardmill.engines.local import LocalEngine
 from shardmill.engines.process import name_worker
-from shardmill.ledger import STOPPED, Ledger, name_person
+from shardmill.ledger import STOPPED, Editions, Ledger, name_person
 from shardmill.plan import Plan
 from shardmill.plan.spec import SERVER, ErrorLimit, Execution, Spec, make_execution
 from shardmill.plugins import check_packages
@@ -83,7 +83,7 @@ def start(
     """
     quiet, asked_at = is_quiet(quiet), asked_at or time.time()
     permit(spec, of_model=allow_code)
-    ledger = _open_folder(out, engine)
+    ledger = _open_folder(out, engine, fresh=fresh)
     placer, devices = open_placer(spec, engine, quiet)
     if is_in_memory(ledger.url):
         devices = choose_one(devices, spec.execution.device)
@@ -91,7 +91,7 @@ def start(
         check_installed(spec.work, devices)
     spec = settle_by_task(spec)
     plan = write_plan(ledger, spec, devices, fresh=fresh, resume=resume, quiet=quiet, before=before)
-    return _finish(ledger, plan, spec, placer, devices, asked_at, quiet)
+    return finish_run(ledger, plan, spec, placer, devices, asked_at, quiet)
 
 
 def prepare(
@@ -108,15 +108,16 @@ def prepare(
     A run that is already there stays as it is.
     """
     permit(spec, of_model=allow_code)
-    ledger = _open_folder(out, None)
+    ledger = _open_folder(out, None, fresh=fresh)
     _, devices = open_placer(spec, None, quiet)
     spec = settle_by_task(spec)
     write_plan(ledger, spec, devices, fresh=fresh, keep_settings=True, quiet=quiet, before=before)
     return Run(ledger.url)
 
 
-def _open_folder(out: str | os.PathLike[str], engine: Engine | None) -> Ledger:
-    ledger = Ledger(out)
+def _open_folder(out: str | os.PathLike[str], engine: Engine | None, *, fresh: bool) -> Ledger:
+    """The current edition of a run; to start over, the first, which holds the others."""
+    ledger = Ledger(Editions(out).open(1) if fresh else out)
     if engine is None and ledger.url.startswith("memory:") and not is_in_memory(ledger.url):
         raise UsageError(
             f"{out}: workers are other processes and cannot see this one's memory.", hint="Use a path or a URL."
@@ -169,7 +170,7 @@ def resume(
     prepare_deliveries(plan, spec.execution)
     kept = {name: value for name, value in settings.items() if name in ("places", "to_url")}
     ledger.put_execution({**spec.execution.to_settings(), **kept})
-    return _finish(ledger, plan, spec, placer, devices, asked_at, quiet)
+    return finish_run(ledger, plan, spec, placer, devices, asked_at, quiet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ def _count_live(status: Status) -> int:
     return sum(worker["live"] for worker in status.workers)
 
 
-def _finish(
+def finish_run(
     ledger: Ledger,
     plan: Plan,
     spec: Spec,
@@ -252,7 +253,8 @@ def _finish(
         except (WorkerFailed, TooManyErrors) as error:
             _fail(ledger, plan, error)
             raise
-        if not in_memory:
+        # The pace of an edition is that of copying.
+        if not in_memory and not plan.work.edition:
             learn(ledger, plan, devices, precision, began)
     run = Run(ledger.url)
     _check_complete(run)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from shardmill.core import permission
 from shardmill.core.console import Bar
@@ -259,7 +260,7 @@ def _text_of(values: Sequence[Any], digest: bytes | None, salt: bytes) -> str | 
     """The text that `--text a,b` makes from these columns, if the row was made from it alone."""
     words = [" ".join(map(str, v)) if isinstance(v, list) else "" if v is None else str(v) for v in values]
     texts = ["\n".join(words), *words]
-    made = digest_items(texts, None, salt).to_pylist()
+    made = digest_items(pa.array(texts), None, salt).to_pylist()
     return next((text for text, each in zip(texts, made, strict=True) if each == digest), None)
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from shardmill.run.request import call_verb, checked
 
 if TYPE_CHECKING:
+    from shardmill.run.migrated import Migrated
+    from shardmill.run.refreshed import Refreshed
     from shardmill.run.result import Run
     from shardmill.verbs.answer.rows import Answer
     from shardmill.verbs.audit.report import Audit
@@ -26,8 +28,10 @@ __all__ = [
     "generate",
     "load",
     "map",
+    "migrate",
     "peek",
     "receipt",
+    "refresh",
     "summarize",
     "train",
     "tune",
@@ -83,6 +87,7 @@ def answer(
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
+    refresh: bool = False,
     price_in: float | None = None,
     price_out: float | None = None,
     fresh: bool = False,
@@ -138,6 +143,7 @@ def answer(
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    refresh: Refresh an existing run: compute only what is new or changed.
     price_in: Price of a million tokens read, for `cost`.
     price_out: Price of a million tokens made, for `cost`.
     fresh: Delete an existing run and start over.
@@ -187,6 +193,7 @@ def apply(
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
     shard_bytes: int | str | None = None,
+    refresh: bool = False,
     batch_rows: int | None = None,
     fresh: bool = False,
     quiet: bool | None = None,
@@ -234,6 +241,7 @@ def apply(
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    refresh: Refresh an existing run: compute only what is new or changed.
     batch_rows: Items per transaction. Default: 512.
     fresh: Delete an existing run and start over.
     quiet: Whether to show no progress. Default: True, except in a notebook.
@@ -444,6 +452,7 @@ def embed(
     shard_bytes: int | str | None = None,
     fresh: bool = False,
     quiet: bool | None = None,
+    refresh: bool = False,
 ) -> Run:
     """Embed every item of a source. The same call resumes an interrupted run.
 
@@ -491,6 +500,7 @@ def embed(
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     fresh: Delete an existing run and start over.
     quiet: Whether to show no progress. Default: True, except in a notebook.
+    refresh: Refresh an existing run: compute only what is new or changed.
     """
     given = dict(locals())
     result: Run = call_verb("embed", given)
@@ -546,6 +556,7 @@ def generate(
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
+    refresh: bool = False,
     price_in: float | None = None,
     price_out: float | None = None,
     fresh: bool = False,
@@ -606,6 +617,7 @@ def generate(
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    refresh: Refresh an existing run: compute only what is new or changed.
     price_in: Price of a million tokens read, for `cost`.
     price_out: Price of a million tokens made, for `cost`.
     fresh: Delete an existing run and start over.
@@ -628,6 +640,8 @@ def load(
     config: str | None = None,
     split: str | None = None,
     from_run: str | None = None,
+    repair: bool = False,
+    shown_as: str | None = None,
     where: str | None = None,
     take: float | str | None = None,
     limit: int | None = None,
@@ -687,6 +701,8 @@ def load(
     config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     from_run: Deliver the rows of this finished run as they are; as a source, run:RUN is embedded again.
+    repair: With from=: also replace the rows that the store has lost, or that were changed or doubled there.
+    shown_as: With from=: the name that readers use, a view or an alias (Qdrant, Milvus), which changes in one step.
     where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
     limit: Take the first N items of those that where= and take= leave.
@@ -819,6 +835,79 @@ def map(
 
 
 @checked
+def migrate(
+    run: str | None = None,
+    *,
+    model: str | None = None,
+    prompt: str | None = None,
+    max_tokens: int | None = None,
+    window_tokens: int | None = None,
+    overlap: int | None = None,
+    windows: Literal["each", "mean"] | None = None,
+    dims: int | None = None,
+    dtype: Literal["float32", "float16"] | None = None,
+    queries: str | None = None,
+    query_text: str | None = None,
+    gold: str | None = None,
+    sample: int | None = None,
+    compare_only: bool = False,
+    dry_run: bool = False,
+    allow_code: bool = False,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    device: str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    then: str | Sequence[str] | None = None,
+    max_errors: str | None = None,
+    precision: Literal["auto", "float32"] | None = None,
+    shard_bytes: int | str | None = None,
+) -> Migrated:
+    """Move a run to another model: compute, compare with the old one, switch. The same call resumes an interrupted run.
+
+    shardmill.migrate("runs/docs", model="./bge-small", queries="queries.jsonl")
+
+    run: The run folder: a path or a URL.
+    model: The new model: a sentence-transformers folder, its URL (s3://…), or a hub name. Default: the run's.
+    prompt: The name of one of the model's prompts, or a text to put first.
+    max_tokens: Tokens of a text at most. Default: the model's limit.
+    window_tokens: Cut texts into windows of N tokens. Default: the run's.
+    overlap: Tokens that a window shares with the one before it. Default: the run's.
+    windows: each (one row per window) or mean (one per item). Default: the run's.
+    dims: Keep the first N dimensions (Matryoshka models).
+    dtype: Type of the stored numbers: float32 or float16. Default: the run's.
+    queries: A file of your own queries, in any format of a source; without it, texts of the run are queries.
+    query_text: The column of the queries. Default: query.
+    gold: The column with the id, or a list of ids, of the right items. Default: gold, if the file has it.
+    sample: Without queries=: how many texts of the run are queries; 0 for none. Default: 200.
+    compare_only: Leave the old edition the one that is read; the same command without it switches.
+    dry_run: Tell what would be computed, with its time and price; write nothing.
+    allow_code: Import code that the run or table names, and run its commands.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        auto.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
+    shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    """
+    given = dict(locals())
+    result: Migrated = call_verb("migrate", given)
+    return result
+
+
+@checked
 def peek(
     source: Source,
     *,
@@ -888,6 +977,63 @@ def receipt(
 
 
 @checked
+def refresh(
+    run: str | None = None,
+    *,
+    dry_run: bool = False,
+    every: str | None = None,
+    keep_editions: int | None = None,
+    allow_shrink: bool = False,
+    allow_code: bool = False,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    device: str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    endpoint: str | None = None,
+    key_variable: str | None = None,
+    then: str | Sequence[str] | None = None,
+    max_errors: str | None = None,
+    precision: Literal["auto", "float32"] | None = None,
+    shard_bytes: int | str | None = None,
+) -> Refreshed:
+    """Bring a run up to its source: compute what is new or changed. The same call resumes an interrupted run.
+
+    shardmill.refresh("runs/reviews")
+
+    run: The run folder: a path or a URL.
+    dry_run: Count what would be computed, with its price; write nothing.
+    every: Refresh again and again, this long from the beginning of one to that of the next: 15m, 1h, 1d.
+    keep_editions: Delete older editions afterwards, as `prune` does: N stay, the current one included.
+    allow_shrink: Accept a source of which less than half is left.
+    allow_code: Import code that the run or table names, and run its commands.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        auto.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    endpoint: An OpenAI-compatible server that has the model: http://host:8000/v1.
+    key_variable: The environment variable with the server's key. Default: OPENAI_API_KEY.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
+    shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    """
+    given = dict(locals())
+    result: Refreshed = call_verb("refresh", given)
+    return result
+
+
+@checked
 def summarize(
     source: Source,
     *,
@@ -935,6 +1081,7 @@ def summarize(
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
+    refresh: bool = False,
     price_in: float | None = None,
     price_out: float | None = None,
     fresh: bool = False,
@@ -994,6 +1141,7 @@ def summarize(
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    refresh: Refresh an existing run: compute only what is new or changed.
     price_in: Price of a million tokens read, for `cost`.
     price_out: Price of a million tokens made, for `cost`.
     fresh: Delete an existing run and start over.

@@ -11,6 +11,7 @@ from docs.generate import STATUSES
 from shardmill.core import errors
 from shardmill.core.errors import (
     Cure,
+    EditionPruned,
     Preempted,
     ShardmillError,
     SpecError,
@@ -58,9 +59,10 @@ def test_the_branches_in_the_docstring_are_those_of_the_classes() -> None:
 
 
 def test_the_exit_status_is_fixed_by_the_kind_of_error() -> None:
+    again = Preempted | EditionPruned
     for kind in KINDS:
         by_cure = {Cure.HERE: 74, Cure.ELSEWHERE: 69, Cure.FINAL: 1}[kind.cure]
-        wanted = 2 if issubclass(kind, UsageError) else 75 if issubclass(kind, Preempted) else by_cure
+        wanted = 2 if issubclass(kind, UsageError) else 75 if issubclass(kind, again) else by_cure
         assert kind("x").exit_status == wanted
 
 

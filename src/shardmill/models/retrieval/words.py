@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -147,8 +148,15 @@ def _tokens(texts: Sequence[str]) -> list[list[str]]:
 
 
 def _library() -> Any:
+    """bm25s without jax: where that is installed, bm25s imports it, and it takes most of a GPU's memory."""
+    is_hidden = not {"bm25s", "jax"} & sys.modules.keys()
+    if is_hidden:
+        sys.modules["jax"] = None  # type: ignore[assignment]
     try:
         import bm25s
     except ImportError as error:
         raise missing_extra("bm25s", "answer") from error
+    finally:
+        if is_hidden:
+            del sys.modules["jax"]
     return bm25s

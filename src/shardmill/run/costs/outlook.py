@@ -11,6 +11,7 @@ from shardmill.plan import Plan
 from shardmill.plan.sizing.catalogue import Catalogue, load_catalogue
 from shardmill.plan.spec import Execution, make_execution
 from shardmill.run.costs.prices import find_price, price_around
+from shardmill.run.editions import with_edition
 from shardmill.run.status.load import read_load
 from shardmill.run.status.state import Status, current_plan, glance
 
@@ -18,7 +19,7 @@ from shardmill.run.status.state import Status, current_plan, glance
 def look(ledger: Ledger, plan: Plan) -> Status:
     """The state of a run with its outlook, from its folder and, for a load, from the batch records in the database."""
     seen = with_outlook(glance(ledger, plan), make_execution(ledger.execution()))
-    return replace(seen, load=read_load(plan))
+    return with_edition(replace(seen, load=read_load(plan)), ledger)
 
 
 def look_at(place: str) -> Status:

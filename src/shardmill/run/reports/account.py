@@ -14,10 +14,12 @@ from shardmill.ledger import Commit, HistoryPoint, Ledger
 from shardmill.plan import Plan
 from shardmill.plugins import find_verb
 from shardmill.run.costs.cost import Cost, read_cost
+from shardmill.run.editions import EditionLine, list_editions
 from shardmill.run.reports.shape import OwnAccount
 from shardmill.run.status.past import read_past
 from shardmill.run.status.state import Status
 
+_MOST_EDITIONS = 20
 _ABOUT_ENGINE = ("engine", "workers", "precision", "device", "max_errors", "deadline", "budget_usd")
 
 
@@ -39,7 +41,8 @@ class Account:
 
     `ended_at` is None while workers are at work. `lengths` counts inputs by powers of two of their tokens. `past` is
     empty if the workers recorded no history. `computed` says by which kernel and precision how many rows were made.
-    `own` is what the verb tells, such as the trials of a study or the curve of a training.
+    `own` is what the verb tells, such as the trials of a study or the curve of a training. `editions` are the newest
+    ones of a run that was refreshed.
     """
 
     run: str
@@ -59,6 +62,7 @@ class Account:
     past: tuple[HistoryPoint, ...]
     proof: dict[str, Any] | None
     own: OwnAccount | None = None
+    editions: tuple[EditionLine, ...] = ()
 
     @property
     def has_long_items(self) -> bool:
@@ -107,6 +111,7 @@ class Account:
             "past": [{name: getattr(point, name) for name in HistoryPoint.__slots__} for point in self.past],
             "cost": {name: value for name, value in self.cost.to_json().items() if name != "workers"},
             "proof": self.proof,
+            "editions": [line.to_json() for line in self.editions],
             **({self.own.name: self.own.to_json()} if self.own is not None else {}),
         }
 
@@ -136,7 +141,17 @@ def read_account(ledger: Ledger, plan: Plan, status: Status) -> Account:
         # A proof of an earlier plan in this folder says nothing about this one.
         proof=proof if proof is not None and proof.get("plan") == plan.id else None,
         own=_read_own(ledger, plan, status),
+        editions=_read_editions(ledger),
     )
+
+
+def _read_editions(ledger: Ledger) -> tuple[EditionLine, ...]:
+    """None of a run that has one edition, or whose editions cannot be read."""
+    try:
+        found = list_editions(ledger.url, _MOST_EDITIONS)
+    except (ShardmillError, FileNotFoundError):
+        return ()
+    return tuple(found) if len(found) > 1 else ()
 
 
 def _read_own(ledger: Ledger, plan: Plan, status: Status) -> OwnAccount | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 
 from shardmill.core.console import clean
@@ -56,17 +57,27 @@ svg circle { fill: var(--mark); opacity: .6; }
 
 
 def write_page(account: Account) -> str:
-    title = _text(account.run)
     word = "verified" if account.verdict == "verified" else "failed" if "failed" in account.verdict else ""
-    tiles = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in headline(account))
-    body = "".join(_section(section) for section in sections(account))
+    below = f'<span class="verdict {word}">{_text(account.verdict)}</span> · {_text(account.state)}'
+    return _write(account.run, below, headline(account), sections(account))
+
+
+def write_sections(title: str, below: str, figures: Sequence[tuple[str, str]], parts: Sequence[Section]) -> str:
+    """A page of its own: a title, a line below it, figures with their names, and sections."""
+    return _write(title, _text(below), figures, parts)
+
+
+def _write(title: str, below: str, figures: Sequence[tuple[str, str]], parts: Sequence[Section]) -> str:
+    title = _text(title)
+    tiles = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in figures)
+    body = "".join(map(_section, parts))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f'<h1><bdi>{title}</bdi></h1>\n<p><span class="verdict {word}">{_text(account.verdict)}</span> · '
-        f'{_text(account.state)}</p>\n<dl class="tiles">{tiles}</dl>\n{body}</main>\n</body>\n</html>\n'
+        f'<h1><bdi>{title}</bdi></h1>\n<p>{below}</p>\n<dl class="tiles">{tiles}</dl>\n'
+        f"{body}</main>\n</body>\n</html>\n"
     )
 
 

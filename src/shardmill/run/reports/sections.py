@@ -11,6 +11,8 @@ from shardmill.core.template import NO_TEXT
 from shardmill.ledger import HistoryPoint
 from shardmill.plan import Plan, name_place
 from shardmill.plugins import find
+from shardmill.results.pressure import describe
+from shardmill.run.editions import HEADER, to_cells
 from shardmill.run.reports.account import Account
 from shardmill.run.reports.shape import Chart, Grid, Section
 
@@ -30,7 +32,7 @@ def headline(account: Account) -> tuple[tuple[str, str], ...]:
 
 
 def sections(account: Account) -> list[Section]:
-    made = (_task, _proof, _work, _places, _time, _cost, _throughput, _lengths, _failed, _figures, _versions)
+    made = (_task, _proof, _work, _editions, _places, _time, _cost, _throughput, _lengths, _failed, _figures, _versions)
     return [section for make in made if (section := make(account)) is not None]
 
 
@@ -85,6 +87,15 @@ def _is_numbers(plan: Plan) -> bool:
     return source is not None and source.unit == "id"
 
 
+def _editions(account: Account) -> Section | None:
+    """Which editions a refreshed run has, and what each refresh did."""
+    if not account.editions:
+        return None
+    rows = tuple(map(to_cells, account.editions))
+    note = "Dropped are items of the edition before that were edited, had failed, or are gone."
+    return Section("Editions", grids=(Grid(HEADER, rows, (0, 3, 4, 5, 6, 7, 8, 9)),), notes=(note,))
+
+
 def _places(account: Account) -> Section:
     rows = tuple(
         (
@@ -117,6 +128,9 @@ def _time(account: Account) -> Section:
     ]
     if status.bound is not None:
         facts.append(("bounded by", f"the {status.bound['by']}"))
+    for step in status.steps:
+        if said := describe(step.result.get("pressure") or {}):
+            facts.append((step.step, said))
     forecast = cost.forecast
     if forecast is None:
         facts.append(("forecast", "none was made"))

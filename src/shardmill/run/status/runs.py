@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from shardmill.core.console import clean, duration
 from shardmill.core.errors import ShardmillError, UsageError
-from shardmill.ledger import Ledger
+from shardmill.ledger import Editions, EditionSummary, Ledger
 from shardmill.run.status.screen import cut_left
 from shardmill.run.status.state import glance
 from shardmill.store import list_folders, open_store
@@ -23,7 +24,10 @@ _ROW = "{:<30} {:<10} {:>6} {:>13} {:>8} {:>8}"
 
 @dataclass(frozen=True, slots=True)
 class RunLine:
-    """One run of a list. `age_s` are the seconds since the last sign of life; `trouble` says why it cannot be read."""
+    """One run of a list. `age_s` are the seconds since the last sign of life; `trouble` says why it cannot be read.
+
+    `edition` is the one that is read, and `refreshed` what the refresh that made it did, if one made it.
+    """
 
     run: str
     state: str = ""
@@ -35,6 +39,8 @@ class RunLine:
     age_s: float | None = None
     task: str = ""
     trouble: str = ""
+    edition: int = 1
+    refreshed: EditionSummary | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -78,6 +84,8 @@ def _describe(place: str) -> RunLine | None:
         eta_s=seen.eta_s if seen.state == "running" else None,
         age_s=age_s,
         task=plan.work.task,
+        edition=(number := Editions(ledger.url).number_of(ledger.url)),
+        refreshed=ledger.notes.summary() if number > 1 else None,
     )
 
 
@@ -97,6 +105,18 @@ def _render(lines: list[RunLine]) -> Iterator[str]:
         share = f"{100 * line.share:.1f}%"
         seen = "" if line.age_s is None else _short(line.age_s)
         yield _ROW.format(name, line.state, share, f"{line.rows:,}", f"{line.rows_per_s:,.0f}", seen).rstrip()
+        if line.edition > 1:
+            yield f"  edition {line.edition}{_did(line.refreshed)}"
+
+
+def _did(refreshed: EditionSummary | None) -> str:
+    """What a refresh did, behind the number of its edition."""
+    if refreshed is None:
+        return ""
+    saved = f", {duration(refreshed.seconds_saved)} saved" if refreshed.seconds_saved else ""
+    dropped = max(0, refreshed.items_before - refreshed.reused)
+    age = _short(max(0.0, time.time() - refreshed.at))
+    return f", {age} old: {refreshed.reused:,} reused, {refreshed.computed:,} computed, {dropped:,} dropped{saved}"
 
 
 def _short(seconds: float) -> str:

@@ -12,8 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from shardmill.core.console import card, clean, duration
+from shardmill.core.console import card, clean, count, duration
 from shardmill.ledger import Step
+from shardmill.results.pressure import describe
 from shardmill.run.status.load import TableLoad
 from shardmill.run.status.state import Status
 
@@ -63,7 +64,8 @@ def render(status: Status, workers: int = _WORKERS) -> Group:
     head = Text(clean(f"{status.run}  {status.state}  {100 * status.share:.1f}%"))
     end = [Text(clean(str(line))) for line in _render_end(status)]
     lines = [_bar(status.share), *_figures(status), *_errors(status)]
-    placement = [Text(clean(status.placement))] if status.placement else []
+    said = (status.placement, "" if status.edition is None else status.edition.error)
+    placement = [Text(clean(line)) for line in said if line]
     steps = map(_render_step, _shown_steps(status))
     table = [Text(fit(line)) for line in (*_reports(status, workers), *_workers(status, workers))]
     load = [] if status.load is None else _render_load(status.load)
@@ -109,8 +111,32 @@ def _figures(status: Status) -> list[str]:
     lines += _money_lines(status)
     if status.bound is not None and status.state == "running":
         lines.append(f"speed    {_bound(status.bound)}")
+    lines += _edition_lines(status)
     if status.view_age_s is not None:
         lines.append(f"seen     {duration(status.view_age_s)} ago, by the workers")
+    return lines
+
+
+def _edition_lines(status: Status) -> list[str]:
+    """Which edition is read, whether the next is being made, and how the refreshes go."""
+    seen = status.edition
+    if seen is None:
+        return []
+
+    def ago(at: float) -> str:
+        return f"{duration(max(0.0, status.at - at))} ago"
+
+    made = "" if seen.made_at is None else f", made {ago(seen.made_at)}"
+    fresh = "" if seen.fresh_at is None else f", as the source was {ago(seen.fresh_at)}"
+    lines = [f"edition  {seen.edition}{made}{fresh}"]
+    if seen.next:
+        what = "is being made" if seen.next_state in ("running", "finishing") else f"was begun and is {seen.next_state}"
+        lines.append(f"next     edition {seen.next} {what}, {100 * seen.next_share:.1f} % done")
+    if seen.behind_since is not None:
+        lines.append(f"behind   the source has been newer for {duration(seen.behind_s(status.at))}")
+    if seen.failures:
+        last = "" if seen.failed_at is None else f", the last {ago(seen.failed_at)}"
+        lines.append(f"refresh  {count(seen.failures, 'failure')} in a row{last}")
     return lines
 
 
@@ -237,7 +263,9 @@ def _shown_steps(status: Status) -> list[Step]:
 
 
 def _render_step(step: Step) -> Text:
-    return Text(f"{step.step}: {step.state}" + (f" by {step.worker}" if step.state == "taken" else ""))
+    said = describe(step.result.get("pressure") or {})
+    by = f" by {step.worker}" if step.state == "taken" else ""
+    return Text(f"{step.step}: {step.state}{by}" + (f", {said}" if said else ""))
 
 
 def _render_end(status: Status) -> list[Text]:

@@ -11,6 +11,7 @@ from shardmill.core.errors import UsageError
 from shardmill.ledger import COMMITTED, DONE, FAILED, STOPPED, WANTED, Ledger, Step, count_states
 from shardmill.plan import Plan
 from shardmill.run.status.bound import find_bound
+from shardmill.run.status.edition import EditionState
 from shardmill.run.status.eta import Eta, WorkerPace, estimate_end
 from shardmill.run.status.facts import Facts, facts_of_view, find_view, read_facts, under_way
 from shardmill.run.status.load import TableLoad
@@ -37,7 +38,7 @@ class Status:
     failed rows by reason with an example each, None if they were not recorded. `bound` says what limits the speed.
     `view_age_s` is the age of the view that was shown, None if the records themselves were read. `usd` and `usd_at_end`
     are None if a price is unknown. The run is `wanted` if its workers are to do what is left, as it was last decided at
-    `decided_at`.
+    `decided_at`. `edition` is None for a run that was never refreshed, or if that was not read.
     """
 
     run: str
@@ -85,6 +86,7 @@ class Status:
     dropped: int = 0
     decided_at: float = 0.0
     rows_committed: int = 0
+    edition: EditionState | None = None
 
     @property
     def past_deadline_s(self) -> float | None:

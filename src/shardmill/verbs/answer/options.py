@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from shardmill.plan.execution import Pricing, Serving
 from shardmill.plan.options import OTHER, CallOptions, option
-from shardmill.plan.shared import Keeping, OfRun, Printing, ReadingTexts, RunOptions, Storing, TakingPart
+from shardmill.plan.shared import Keeping, OfRun, Printing, ReadingTexts, Renewing, RunOptions, Storing, TakingPart
 from shardmill.plan.values import Place
 from shardmill.verbs.answer.params import FindingParams
 
 
-class AnswerOptions(ReadingTexts, TakingPart, FindingParams, Serving, Storing, Keeping, RunOptions, Pricing):
+class AnswerOptions(ReadingTexts, TakingPart, FindingParams, Serving, Storing, Keeping, RunOptions, Renewing, Pricing):
     """What `answer` takes."""
 
 

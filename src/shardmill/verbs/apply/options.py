@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from shardmill.plan.execution import Computing, PlacingOnCpu, Transacting
 from shardmill.plan.options import FUNCTION, LIMITS, CallOptions, option
-from shardmill.plan.shared import Keeping, Reading, RunOptions, Storing, TakingPart
+from shardmill.plan.shared import Keeping, Reading, Renewing, RunOptions, Storing, TakingPart
 from shardmill.plan.values import NAMES, Names
 
 
@@ -78,6 +78,7 @@ class ApplyOptions(
     Keeping,
     PlacingOnCpu,
     RunOptions,
+    Renewing,
     Transacting,
 ):
     """What `apply` takes."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from shardmill.plan.execution import Pricing, Serving
 from shardmill.plan.options import PROMPT, CallOptions, option
-from shardmill.plan.shared import Keeping, Reading, RunOptions, Storing, TakingPart
+from shardmill.plan.shared import Keeping, Reading, Renewing, RunOptions, Storing, TakingPart
 from shardmill.verbs.generate.params import ModelParams
 
 
@@ -28,5 +28,7 @@ class Prompting(CallOptions):
     )
 
 
-class GenerateOptions(Reading, TakingPart, Prompting, ModelParams, Serving, Storing, Keeping, RunOptions, Pricing):
+class GenerateOptions(
+    Reading, TakingPart, Prompting, ModelParams, Serving, Storing, Keeping, RunOptions, Renewing, Pricing
+):
     """What `generate` takes."""

@@ -27,5 +27,6 @@ VERB = Verb(
     steps={"map": "shardmill.verbs.map.drawing:draw_map"},
     report="shardmill.verbs.map.report:read_map",
     shows_vectors_of=True,
+    beyond_item="the place of an item depends on all others",
     folders=("points", "vectors"),
 )

@@ -14,6 +14,6 @@ VERB = Verb(
         "shardmill run reviews.jsonl --task lengths:CountWords --text reviewText --id asin --to embedded:shop "
         "--table words",
     ),
-    options="shardmill.verbs.run.options:AnyTaskOptions",
+    options="shardmill.verbs.run.options:RunTaskOptions",
     start="shardmill.verbs.run.start:start",
 )

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from shardmill.plan.execution import Indexing, Transacting
 from shardmill.plan.options import FUNCTION, CallOptions, WorkOptions, option
-from shardmill.plan.shared import AllowingCode, Keeping, ReadingTexts, RunOptions, Storing, TableLayout, TakingPart
+from shardmill.plan.shared import (
+    AllowingCode,
+    Keeping,
+    ReadingTexts,
+    Renewing,
+    RunOptions,
+    Storing,
+    TableLayout,
+    TakingPart,
+)
 
 
 class Choosing(WorkOptions):
@@ -42,4 +51,8 @@ class AnyTaskOptions(
     RunOptions,
     Transacting,
 ):
+    """Options of whatever task there is."""
+
+
+class RunTaskOptions(AnyTaskOptions, Renewing):
     """What `run` takes."""

@@ -37,6 +37,8 @@ def summarize_work(
     work = settle_method(work)
     if not work.get("group_by"):
         return carry_out(work, execution, out, **how)
+    if how.pop("refresh", False):
+        raise UsageError("--refresh cannot be used with --group-by: an item is a group of rows.", hint="Leave it out.")
     place = name_folder(out)
     if work.get("to"):
         return start_groups({**work, "to": complete_work(work)["to"]}, execution, place, last=load_spec, **how)

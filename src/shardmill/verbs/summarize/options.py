@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardmill.plan.execution import Pricing, Serving
 from shardmill.plan.options import RESULT, WorkOptions, option
-from shardmill.plan.shared import Keeping, ReadingTexts, RunOptions, Storing, TakingPart
+from shardmill.plan.shared import Keeping, ReadingTexts, Renewing, RunOptions, Storing, TakingPart
 from shardmill.verbs.summarize.params import SummaryParams
 
 
@@ -21,6 +21,6 @@ class Grouping(WorkOptions):
 
 
 class SummarizeOptions(
-    ReadingTexts, TakingPart, SummaryParams, Grouping, Serving, Storing, Keeping, RunOptions, Pricing
+    ReadingTexts, TakingPart, SummaryParams, Grouping, Serving, Storing, Keeping, RunOptions, Renewing, Pricing
 ):
     """What `summarize` takes."""

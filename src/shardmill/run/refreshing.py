@@ -1,0 +1,278 @@
+"""A run is brought up to its source: what is new or changed is computed, the rest is taken over from the last edition.
+
+Design: docs/design/editions.md
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from shardmill.core import permission
+from shardmill.core.console import Bar, is_quiet, say
+from shardmill.core.devices import Device
+from shardmill.core.dialect import shell_command
+from shardmill.core.errors import NotComplete, RunExists, SourceError, UsageError
+from shardmill.engines import find_kind
+from shardmill.engines.base import Engine
+from shardmill.ledger import DONE, REFRESH, Editions, Ledger
+from shardmill.plan import Plan
+from shardmill.plan.spec import Spec, Work, make_execution
+from shardmill.plugins import check_packages, find_verb
+from shardmill.results.delivery import deliveries_of, shipment_of
+from shardmill.results.recovery import recover_lineage
+from shardmill.run.changes import differences
+from shardmill.run.costs.cost import read_cost
+from shardmill.run.planner import make_plan
+from shardmill.run.planning import open_placer, permit, refuse_another_model, settle_by_task, write_plan
+from shardmill.run.refreshed import Refreshed
+from shardmill.run.refreshes import note_behind, note_summary, recorded
+from shardmill.run.running import finish_run
+from shardmill.run.status.state import read_status
+from shardmill.sinks.digests import digest_items, salt_of
+from shardmill.sinks.items_index import EarlierItems, delete_index
+from shardmill.sinks.lineage import Lineages
+from shardmill.sources import Fields, open_source
+from shardmill.store import open_store
+from shardmill.tasks import open_task
+from shardmill.worker.steps import DELIVER
+
+# A source with less than this share of what it had is believed only with `allow_shrink`.
+LEAST_LEFT = 0.5
+
+
+@recorded
+def refresh(
+    place: str | os.PathLike[str],
+    changes: Mapping[str, Any] | None = None,
+    *,
+    dry_run: bool = False,
+    allow_shrink: bool = False,
+    allow_code: bool = False,
+    quiet: bool | None = None,
+    engine: Engine | None = None,
+) -> Refreshed:
+    """Compare the source as it is now with the run, and make the next edition of the run from both.
+
+    New and changed items are computed, the rows of all others are taken over; items that are gone leave the result.
+    A killed refresh goes on when it is started again. With `dry_run`, nothing is written.
+    """
+    quiet, began = is_quiet(quiet), time.time()
+    editions = Editions(place)
+    number = editions.current()
+    base = Ledger(editions.open(number))
+    plan, settings = settle_base(editions, number)
+    if allow_code:
+        permission.allow(plan.code)
+    permission.check(plan.code)
+    check_packages(plan.packages)
+    refuse_unfit(base, plan)
+    refuse_another_model(base, plan)
+    commits = base.commits.read_complete(plan)
+    before = sum(commit.rows - commit.dropped * plan.work.takes_part for commit in commits)
+
+    own = {name: value for name, value in settings.items() if name not in ("places", "to_url", "into")}
+    changes = {"detach": False, **(changes or {})}
+    if changes.get("engine", own.get("engine")) != own.get("engine"):
+        own |= {"engine_options": {}, "workers": None}
+    execution = make_execution({**own, **changes})
+    if not find_kind(execution.engine).sees_editions:
+        raise UsageError(
+            f"The engine {execution.engine!r} cannot refresh a run: its workers do not see the edition before.",
+            hint="Choose another: --engine local",
+        )
+    upcoming = editions.find_begun(number, REFRESH) or editions.highest() + 1
+    spec = Spec(work=plan.work.model_copy(update={"edition": upcoming}), execution=execution)
+    permit(spec, of_model=allow_code)
+    placer, devices = open_placer(spec, engine, quiet)
+    spec = settle_by_task(spec)
+    new = make_plan(spec, devices, quiet=quiet)
+    into = deliveries_of(settings)
+    if not plan.work.query and not differs(plan, new):
+        if not dry_run:
+            deliver_edition(base, plan, spec, into, devices, quiet)
+        return Refreshed(editions.run, number, False, before, before, before, 0, dry_run)
+    if not allow_shrink and new.stat.size_bytes < LEAST_LEFT * plan.stat.size_bytes:
+        raise shrunk(f"{plan.stat.size_bytes:,} bytes", f"{new.stat.size_bytes:,}", base)
+    if dry_run:
+        return count_changes(base, new, upcoming, before, quiet)
+
+    note_behind(editions)
+    Ledger(editions.open(1)).mark_editions()
+    begun = editions.begin(number, REFRESH) if editions.current() == number else 0
+    ledger = Ledger(editions.open(begun or 1))
+    # One that was begun for a source that has changed since is begun again.
+    found = ledger.find_plan() if begun == upcoming else None
+    is_stale = found is not None and bool(differences(found, new))
+    is_left = is_stale and ledger.is_sealed()
+    if is_left:
+        # Its maker died between its last step and the switch.
+        editions.switch(number, begun)
+    if is_left or begun != upcoming:
+        # Another process has begun or finished an edition meanwhile.
+        return refresh(
+            editions.run,
+            changes,
+            allow_shrink=allow_shrink,
+            allow_code=allow_code,
+            quiet=quiet,
+            engine=engine,
+        )
+    if is_stale and (live := [w["id"] for w in read_status(ledger, found).workers if w["live"]]):
+        raise RunExists(
+            f"{ledger.url}: {len(live)} workers make this edition of the source as it was ({live[0]}).",
+            hint=f"What has changed since serves the next one. Wait for this one: {shell_command('status', base.url)}",
+        )
+    made = write_plan(ledger, spec, devices, fresh=is_stale, quiet=quiet)
+    finish_run(ledger, made, spec, placer, devices, began, quiet)
+    done = ledger.commits.read_complete(made)
+    items = sum(commit.rows - commit.dropped * made.work.takes_part for commit in done)
+    if not allow_shrink and items < LEAST_LEFT * before:
+        raise shrunk(f"{before:,} items", f"{items:,}", base)
+    # Workers would have delivered it before it is read.
+    if into and (kept := ledger.execution()):
+        ledger.put_execution({**kept, "into": into})
+    ledger.seal(made)
+    if not editions.switch(number, begun) and not editions.is_read(begun):
+        raise UsageError(f"{base.url}: another edition was chosen meanwhile.", hint="Run the same command again.")
+    known = EarlierItems(ledger.store, Lineages(ledger.store, base, recover_lineage), commits).known
+    if not quiet and known < before:
+        say(f"{before - known:,} of {before:,} items cannot be taken over: they failed, or are of an earlier version.")
+    delete_index(ledger)
+    reused = sum(commit.reused for commit in done)
+    seconds, usd = pace(base, plan)
+    refreshed = Refreshed(
+        *(editions.run, begun, True, before, items, reused, items - reused),
+        seconds=time.time() - began,
+        seconds_saved=None if seconds is None else seconds * reused,
+        usd=read_cost(ledger, made).usd,
+        usd_saved=None if usd is None else usd * reused,
+        errors=sum(commit.errors for commit in done),
+    )
+    note_summary(ledger, refreshed)
+    deliver_edition(ledger, made, spec, into, devices, quiet)
+    return refreshed
+
+
+def deliver_edition(
+    ledger: Ledger, plan: Plan, spec: Spec, into: Sequence[str], devices: list[Device], quiet: bool
+) -> None:
+    """Bring the stores that a run was delivered to up to the edition that is read, unless that is done."""
+    if into and not shipment_of(ledger, plan).key:
+        say(f"Not delivered to {', '.join(into)}: nothing identifies the rows. A new table takes them (load --from).")
+        return
+    steps = (ledger.steps.find(f"{DELIVER}:{address}") for address in into)
+    if all(step is not None and step.state == DONE for step in steps):
+        return
+    execution = spec.execution.model_copy(update={"into": tuple(into)})
+    finish_run(ledger, plan, Spec(work=plan.work, execution=execution), None, devices, time.time(), quiet)
+
+
+def settle_base(editions: Editions, number: int) -> tuple[Plan, dict[str, Any]]:
+    """The plan of a complete edition, and its settings.
+
+    A write of a killed process that arrives late may have replaced these by those of a plan that was begun again. Then
+    those of the edition that it is made from will do.
+    """
+    base = Ledger(editions.open(number))
+    plan, earlier = base.plan(), base
+    while not (settings := earlier.execution()) and number > 1:
+        number = editions.origin(number).base
+        earlier = Ledger(editions.open(number))
+        earlier.find_plan()
+    return (plan, settings) if settings else base.settle()
+
+
+def refuse_unfit(base: Ledger, plan: Plan, done: str = "refreshed") -> None:
+    """Refuse a run whose rows depend on more than their own items; `done` is what cannot be done to it."""
+    if plan.work.to is not None:
+        raise UsageError(
+            f"{base.url} is a load: its rows are in a table.",
+            hint="Load the source again into the same table: shardmill load … --changed-only",
+        )
+    if why := beyond_item(plan.work):
+        raise UsageError(
+            f"{base.url} cannot be {done}: {why}.", hint="Run its command again with another --out, or with --fresh."
+        )
+    if base.url.startswith("memory:"):
+        raise UsageError(f"{base.url} cannot be {done}: it is in memory.", hint="Give the run a folder with --out.")
+    if missing := len(plan.shards) - len(base.commits.shards()):
+        raise NotComplete(
+            f"{base.url}: {missing} of {len(plan.shards)} shards are not done.",
+            hint=f"Complete it first: {shell_command('resume', base.url)}",
+        )
+
+
+def beyond_item(work: Work) -> str:
+    """Why a row of such a run depends on more than its own item; empty if it does not."""
+    task = open_task(work.task, work.params)
+    if work.group_by:
+        return "an item is a group of rows"
+    if work.counts_alone:
+        return "it has no source"
+    if work.limit:
+        return "--limit takes the first items"
+    if task.numbers_items:
+        return "the task gets numbers that grow along the items"
+    return find_verb(work.task).beyond_item or ("an item is a whole training" if task.one_shard else "")
+
+
+def differs(plan: Plan, new: Plan) -> bool:
+    """Whether the source is another than the one that the edition was made from."""
+    same = new.work.model_copy(update={"edition": plan.work.edition})
+    return bool(differences(plan, Plan.of(same, new.stat, new.fingerprint, new.shards)))
+
+
+def shrunk(was: str, now: str, base: Ledger) -> UsageError:
+    return SourceError(
+        f"The source had {was} and has {now}: less than half is left.",
+        hint=f"If that is right: {shell_command('refresh', base.url, '--allow-shrink')}",
+    )
+
+
+def count_changes(base: Ledger, new: Plan, number: int, before: int, quiet: bool) -> Refreshed:
+    """What a refresh would do, by the items of the source; nothing is computed, and nothing is written."""
+    task = open_task(new.work.task, new.work.params)
+    salt = salt_of(new)
+    source = open_source(new.stat, Fields.of(new.work), new.work.max_item_bytes)
+    items = reused = read = 0
+    commits = base.commits.read_complete(base.plan())
+    with Bar("comparing", quiet=quiet) as bar, TemporaryDirectory() as folder:
+        store = open_store(folder)
+        known = EarlierItems(store, Lineages(store, base, recover_lineage), commits)
+        for shard in new.shards:
+            for batch in source.read(shard):
+                taken = np.ones(len(batch), bool) if batch.taken is None else batch.taken
+                fields = batch.kept.select(list(task.fields)) if task.fields else None
+                found, _, _ = known.find(digest_items(batch.texts, fields, salt))
+                found[[*batch.bad]] = False
+                items += int(taken.sum())
+                reused += int((found & taken).sum())
+            read += shard.weight_bytes
+            bar.at(read / max(1, new.weight_bytes), f"{items:,} items")
+    seconds, usd = pace(base, base.plan())
+    computed = items - reused
+    return Refreshed(
+        *(Editions(base.url).run, number, True, before, items, reused, computed),
+        dry_run=True,
+        seconds=0.0 if seconds is None else seconds * computed,
+        seconds_saved=None if seconds is None else seconds * reused,
+        usd=None if usd is None else usd * computed,
+        usd_saved=None if usd is None else usd * reused,
+    )
+
+
+def pace(base: Ledger, plan: Plan) -> tuple[float | None, float | None]:
+    """Device-seconds and dollars per item that this edition computed; None if it computed none, or has no price."""
+    commits = base.commits.read_complete(plan)
+    computed = sum(commit.rows - commit.reused for commit in commits)
+    if not computed:
+        return None, None
+    seconds = sum(commit.timings.get("device_s", 0.0) for commit in commits)
+    usd = read_cost(base, plan).usd
+    return seconds / computed, None if usd is None else usd / computed

@@ -20,6 +20,7 @@ SSH = EngineKind(
     end_workers="shardmill.engines.ssh.engine:end_workers",
     commands=(),
     own_files=("hosts",),
+    sees_editions=False,
     gpus_by="the hosts file (gpus = [0, 2])",
 )
 SLURM = EngineKind(
@@ -50,4 +51,10 @@ ARGO = EngineKind(
     commands=("context",),
     detachable=True,
 )
-POOL = EngineKind(name="pool", engine="shardmill.engines.pool:PoolEngine", commands=(), detachable=True)
+POOL = EngineKind(
+    name="pool",
+    engine="shardmill.engines.pool:PoolEngine",
+    commands=(),
+    detachable=True,
+    sees_editions=False,
+)

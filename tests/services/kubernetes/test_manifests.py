@@ -11,8 +11,8 @@ import yaml
 
 from shardmill.engines.kubernetes.argo import ACCOUNT, EMBED_PARALLEL, TASKS, make_template, make_workflow
 from shardmill.engines.kubernetes.options import PodOptions, PodVolume
-from shardmill.engines.kubernetes.render import KINDS, render
-from shardmill.plan.spec import make_spec
+from shardmill.engines.kubernetes.render import KINDS, REFRESHES, render, render_refresh
+from shardmill.plan.spec import make_execution, make_spec
 from tests.support.kube_cluster import KubeCluster
 from tests.support.manifest_lint import lint
 from tools.manifests import HOME, make_files
@@ -69,6 +69,11 @@ def test_what_is_rendered_is_taken(cluster: KubeCluster, namespace: str, pod: st
         made = render(kind, spec, "s3://bucket/runs/a")
         assert lint(made, secrets=["keys"]) == []
         objects += made
+    for kind in REFRESHES:
+        execution = make_execution({"engine": "kubernetes", "engine_options": {**engine, "timezone": "Europe/Berlin"}})
+        made = render_refresh(kind, execution, "s3://bucket/runs/a")
+        assert lint(made, secrets=["keys"]) == []
+        objects += made[-1:]
     template = make_template(TASKS[-1], PodOptions("example.org/shardmill:1", namespace))
     workflow = make_workflow(f"s3://bucket/{'long/' * 40}run", template, 500, namespace)
     assert lint([workflow]) == []

@@ -29,6 +29,8 @@ NODE_BYTES, STATUS_BYTES = 870, 1 << 20
 _REST_BYTES = 64 << 10
 _PENDING, _DEADLINE_S = "30m", 7 * 24 * 3600
 _KEPT_S, _KEPT_FAILED_S = 24 * 3600, 7 * 24 * 3600
+# How late a turn may begin, and how many that ended are kept to be looked at.
+CRON_LIMITS = {"startingDeadlineSeconds": 3600, "successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 7}
 # Told to stop, out of memory, killed, lost: all is tried again, also what left no status (-1). A final error is not,
 # nor is a pod that could not start in time.
 _AGAIN = (
@@ -86,17 +88,22 @@ def make_cron(task: ArgoTask, options: PodOptions, schedule: str, timezone: str 
     """A CronWorkflow: each night a new run, in a folder named by the day below the parameter `run`."""
     night = "-".join(f"{{{{workflow.creationTimestamp.{part}}}}}" for part in "Ymd")
     spec = _make_spec(task, options, f"{{{{workflow.parameters.run}}}}/{night}", merged=f"/{night}.parquet")
+    return wrap_cron(make_metadata(f"{task.name}-nightly", options), spec, schedule, timezone)
+
+
+def wrap_cron(
+    metadata: Mapping[str, Any], spec: Mapping[str, Any], schedule: str, timezone: str = ""
+) -> dict[str, Any]:
+    """A CronWorkflow that starts a workflow by a schedule, one at a time."""
     return {
         "apiVersion": API,
         "kind": "CronWorkflow",
-        "metadata": make_metadata(f"{task.name}-nightly", options),
+        "metadata": dict(metadata),
         "spec": {
             "schedules": [schedule],
             **({"timezone": timezone} if timezone else {}),
             "concurrencyPolicy": "Forbid",
-            "startingDeadlineSeconds": 3600,
-            "successfulJobsHistoryLimit": 3,
-            "failedJobsHistoryLimit": 7,
+            **CRON_LIMITS,
             "workflowSpec": spec,
         },
     }

@@ -7,7 +7,7 @@ from shardmill.core.devices import Device
 from shardmill.core.errors import UsageError
 from shardmill.engines.kubernetes.api import ClusterApi, patiently
 from shardmill.engines.kubernetes.job import JOBS, RunJob
-from shardmill.engines.kubernetes.manifests import job_name, make_job
+from shardmill.engines.kubernetes.manifests import check_reachable, job_name, make_job
 from shardmill.engines.kubernetes.options import read_pod_options
 from shardmill.engines.kubernetes.placement import JobPlacement
 from shardmill.ledger import Ledger
@@ -49,14 +49,6 @@ class KubernetesEngine:
         placement = JobPlacement(run, self._api, RunJob(self._api, name, run), self.options, self._execution)
         placement.start(manifest)
         return placement
-
-
-def check_reachable(run: str) -> None:
-    """Refuse a run folder that pods cannot see."""
-    if "://" not in run:
-        raise UsageError(
-            f"{run} is a folder of this machine, which pods do not see.", hint="Give a URL: --out s3://BUCKET/RUN"
-        )
 
 
 def is_placed(execution: Execution, run: str) -> bool:

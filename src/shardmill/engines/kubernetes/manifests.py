@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shardmill.core.errors import EXIT_DONE, EXIT_TRY_AGAIN, Cure
+from shardmill.core.errors import EXIT_DONE, EXIT_TRY_AGAIN, Cure, UsageError
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.pod import CONTAINER, GENERATION, RUN, make_labels, make_pod
 
@@ -27,6 +27,14 @@ def job_name(run: str) -> str:
     """
     last = re.sub(r"[^a-z0-9]+", "-", run.rstrip("/").rpartition("/")[2].lower()).strip("-")[:_NAME_CHARS].strip("-")
     return f"{last or 'run'}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"
+
+
+def check_reachable(run: str) -> None:
+    """Refuse a run folder that pods cannot see."""
+    if "://" not in run:
+        raise UsageError(
+            f"{run} is a folder of this machine, which pods do not see.", hint="Give a URL: --out s3://BUCKET/RUN"
+        )
 
 
 def make_job(

@@ -88,7 +88,8 @@ class PodOptions:
 
 def read_pod_options(execution: Execution, more: Iterable[str] = ()) -> PodOptions:
     """The options of the pods of a run. `more` are options that belong to the engine alone, and are left out."""
-    given = {name: value for name, value in execution.engine_options.items() if name not in (known := set(more))}
+    known = set(more)
+    given = {name: value for name, value in execution.engine_options.items() if name not in known}
     check_options(execution.engine, execution.engine_options, [*(f.name for f in fields(PodOptions)), *known])
     if not given.get("image"):
         raise SpecError("No image was given for the pods.", hint="Name one that has shardmill in it: --image REFERENCE")

@@ -9,25 +9,32 @@ from typing import Any
 
 from shardmill.core.errors import SpecError, missing_extra, nearest
 from shardmill.engines.kubernetes.argo import EMBED_PARALLEL, TASKS, ArgoTask, make_cron, make_rights, make_template
-from shardmill.engines.kubernetes.manifests import make_job
+from shardmill.engines.kubernetes.manifests import check_reachable, make_job
 from shardmill.engines.kubernetes.monitor import make_monitor
 from shardmill.engines.kubernetes.options import PodOptions, read_pod_options
 from shardmill.engines.kubernetes.scaling import PoolSize, make_scaled_job
+from shardmill.engines.kubernetes.scheduled import Schedule, make_cron_job, make_cron_workflow
 from shardmill.engines.kubernetes.tuning import make_pipeline, make_tuning
-from shardmill.plan.spec import Spec
+from shardmill.plan.limits import parse_duration
+from shardmill.plan.spec import Execution, Spec
 
 KINDS = ("job", "argo", "pool", "cron")
+# What refreshes a run that is there. Of a spec it needs only what the pods are like.
+REFRESHES = ("refresh", "argo-refresh")
 # Options of the fronts, beside those of the pod.
-FRONT_OPTIONS = ("template", "schedule", "timezone", "most", "shards_per_worker")
-_NIGHTLY = "0 2 * * *"
+FRONT_OPTIONS = ("template", "schedule", "timezone", "deadline", "keep_editions", "most", "shards_per_worker")
+_NIGHTLY, _DEADLINE = "0 2 * * *", "1d"
+
+
+def check_kind(kind: str, *others: str) -> None:
+    """Refuse what cannot be rendered; `others` can be, elsewhere."""
+    if kind not in (known := [*KINDS, *REFRESHES, *others]):
+        raise SpecError(f"There is no {kind!r} to render.", hint=nearest(kind, known))
 
 
 def render(kind: str, spec: Spec, out: str) -> list[dict[str, Any]]:
     """The objects of a front. `out` is the run; of a pool, the folder of runs; of a cron, the folder of its nights."""
-    if kind not in KINDS:
-        raise SpecError(f"There is no {kind!r} to render.", hint=nearest(kind, list(KINDS)))
-    if not out:
-        raise SpecError("No --out was given.", hint="Name the run or, of a pool, the folder of runs: --out s3://…")
+    _check_given(out)
     options = read_pod_options(spec.execution, FRONT_OPTIONS)
     given = spec.execution.engine_options
     if kind == "job":
@@ -39,9 +46,24 @@ def render(kind: str, spec: Spec, out: str) -> list[dict[str, Any]]:
     if kind == "cron":
         return [
             *make_rights(options.namespace),
-            make_cron(task, options, str(given.get("schedule") or _NIGHTLY), str(given.get("timezone") or "")),
+            make_cron(task, options, (schedule := _schedule_of(given)).cron, schedule.timezone),
         ]
     return [*make_rights(options.namespace), make_template(task, options)]
+
+
+def render_refresh(kind: str, execution: Execution, run: str, *, allow_code: bool = False) -> list[dict[str, Any]]:
+    """The objects that refresh a run by a schedule."""
+    _check_given(run)
+    check_reachable(run)
+    given = execution.engine_options
+    options, schedule = read_pod_options(execution, FRONT_OPTIONS), _schedule_of(given)
+    kept = _number(given, "keep_editions", 1) if given.get("keep_editions") else 0
+    flags = [f"--workers={execution.workers}"] if execution.workers else []
+    flags += [f"--keep-editions={kept}"] if kept else []
+    flags += ["--allow-code"] if allow_code else []
+    if kind == "refresh":
+        return [make_cron_job(run, options, schedule, flags)]
+    return [*make_rights(options.namespace), make_cron_workflow(run, options, schedule, flags)]
 
 
 def make_all_templates(options: PodOptions) -> list[dict[str, Any]]:
@@ -80,6 +102,20 @@ def _flags(params: Mapping[str, Any]) -> Iterable[str]:
         if isinstance(value, bool | list | dict):
             raise SpecError(f"The parameter {name} is not an option of a command.", hint="Use --engine argo instead.")
         yield f"--{name.replace('_', '-')}={value}"
+
+
+def _check_given(out: str) -> None:
+    if not out:
+        raise SpecError("No --out was given.", hint="Name the run or, of a pool, the folder of runs: --out s3://…")
+
+
+def _schedule_of(given: Mapping[str, Any]) -> Schedule:
+    deadline = str(given.get("deadline") or _DEADLINE)
+    try:
+        deadline_s = int(parse_duration(deadline))
+    except ValueError as error:
+        raise SpecError(f"deadline={error}.") from None
+    return Schedule(str(given.get("schedule") or _NIGHTLY), str(given.get("timezone") or ""), deadline_s)
 
 
 def _number(given: Mapping[str, Any], name: str, otherwise: int) -> int:

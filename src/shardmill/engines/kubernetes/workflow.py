@@ -15,9 +15,8 @@ from shardmill.core.errors import EngineRefused, EngineSilent, StoreError, Usage
 from shardmill.engines.base import check_options
 from shardmill.engines.kubernetes.api import ApiRefused, ClusterApi, Json, patiently
 from shardmill.engines.kubernetes.argo import API, EMBED_PARALLEL, PLANNED, make_workflow
-from shardmill.engines.kubernetes.engine import check_reachable
 from shardmill.engines.kubernetes.job import PATIENCE_S
-from shardmill.engines.kubernetes.manifests import job_name
+from shardmill.engines.kubernetes.manifests import check_reachable, job_name
 from shardmill.engines.kubernetes.pod import RUN
 from shardmill.engines.kubernetes.start import StartWatch
 from shardmill.engines.kubernetes.state import StartTrouble, has_begun

@@ -52,6 +52,9 @@ class AlertRules(_Table):
     worker_lost: bool = False
     finished: bool = False
     verified: bool = False
+    edition_age: Annotated[float, BeforeValidator(_as_seconds)] | None = None
+    edition_lag: Annotated[float, BeforeValidator(_as_seconds)] | None = None
+    refresh_failures: Annotated[int, Field(ge=1)] | None = None
 
     def is_on(self, rule: str) -> bool:
         return bool(getattr(self, rule))

@@ -123,6 +123,23 @@ def _hold(rules: AlertRules, seen: SeenRun, memory: RunMemory) -> Iterator[Alert
         sound = report.get("verified") is True
         text = f"verified: {status.rows:,} rows" if sound else "NOT verified: see `shardmill verify`"
         yield AlertCondition(f"verified:{sound}", "verified", text)
+    yield from _hold_of_editions(rules, status)
+
+
+def _hold_of_editions(rules: AlertRules, status: Status) -> Iterator[AlertCondition]:
+    """What holds of a run that is refreshed."""
+    seen = status.edition
+    if seen is None:
+        return
+    if rules.edition_age and seen.fresh_at is not None and (age_s := status.at - seen.fresh_at) >= rules.edition_age:
+        text = f"edition {seen.edition} was last compared with the source {duration(age_s)} ago"
+        yield AlertCondition("edition_age", "edition_age", text)
+    if rules.edition_lag and (behind_s := seen.behind_s(status.at)) >= rules.edition_lag:
+        text = f"the source has been newer than edition {seen.edition} for {duration(behind_s)}"
+        yield AlertCondition("edition_lag", "edition_lag", text)
+    if rules.refresh_failures and seen.failures >= rules.refresh_failures:
+        text = f"{seen.failures:,} refreshes failed in a row: {seen.error}"
+        yield AlertCondition("refresh_failures", "refresh_failures", text)
 
 
 def _waver(rules: AlertRules, status: Status) -> Iterator[tuple[str, str | None]]:

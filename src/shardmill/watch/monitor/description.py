@@ -12,6 +12,7 @@ from shardmill.plugins import find_verb
 from shardmill.run.status.state import Status, said_by
 from shardmill.run.status.times import compare_forecast
 from shardmill.watch.monitor.model import (
+    EditionSeen,
     FailedRows,
     HistorySeen,
     PlanSeen,
@@ -103,6 +104,7 @@ def describe_run(seen: RunSeen, now: float, *, searchable: bool = False, worker_
         workers_listed_of=len(status.workers),
         reasons=None if status.reasons is None else [_failed(record) for record in status.reasons],
         outlook=_outlook(seen, status),
+        edition=_edition(status),
         plan=_plan(seen),
         history=_history(seen.history),
         states_version=seen.states_version,
@@ -207,6 +209,11 @@ def _outlook(seen: RunSeen, status: Status) -> RunOutlook:
         forecast_basis=forecast.basis if forecast else "",
         forecast_off=compare_forecast(forecast, status.times, status.state),
     )
+
+
+def _edition(status: Status) -> EditionSeen | None:
+    seen = status.edition
+    return None if seen is None else EditionSeen(**{name: getattr(seen, name) for name in EditionSeen.model_fields})
 
 
 def _plan(seen: RunSeen) -> PlanSeen:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardmill._version import __version__
 from shardmill.core.errors import missing_extra
+from shardmill.run.status.edition import EditionState
 from shardmill.run.status.state import Status
 from shardmill.watch.monitor.backlog import Backlog
 from shardmill.watch.monitor.description import is_lost
@@ -77,6 +78,11 @@ def _last_sign(status: Status) -> float | None:
     return max((float(worker["at"]) for worker in status.workers), default=None)
 
 
+def _edition(value: Callable[[EditionState, float], float | None]) -> Callable[[Status], Values]:
+    """A fact of a run that was ever refreshed."""
+    return lambda status: {"": None if status.edition is None else value(status.edition, status.at)}
+
+
 RUN_FACTS = (
     RunFact("state", "1 for the state that the run is in.", lambda s: {n: s.state == n for n in RUN_STATES}, "state"),
     RunFact("wanted", "1 if the run is wanted: workers are to do what is left.", _one(lambda s: s.wanted)),
@@ -103,6 +109,19 @@ RUN_FACTS = (
     RunFact("workers", "Workers that live, fell silent, or failed.", _workers, "state"),
     RunFact("worker_memory_bytes", "Memory of the living workers.", _one(lambda s: _sum(s, "rss_bytes"))),
     RunFact("device_use_ratio", "Mean use of the devices of the living workers, from 0 to 1.", _one(_mean_use)),
+    RunFact("edition", "The edition of a refreshed run that is read.", _edition(lambda e, _: e.edition)),
+    RunFact("edition_timestamp_seconds", "When the edition that is read was made.", _edition(lambda e, _: e.made_at)),
+    RunFact(
+        "edition_fresh_timestamp_seconds",
+        "When the edition was last known to be what the source holds.",
+        _edition(lambda e, _: e.fresh_at),
+    ),
+    RunFact(
+        "edition_lag_seconds",
+        "How long the source has been known to be newer than the edition.",
+        _edition(lambda e, now: e.behind_s(now)),
+    ),
+    RunFact("refresh_failures", "Refreshes that failed in a row.", _edition(lambda e, _: e.failures)),
     RunFact("last_heartbeat_timestamp_seconds", "The last sign of life of any worker.", _one(_last_sign)),
 )
 # What is said of the monitor itself, by full name.

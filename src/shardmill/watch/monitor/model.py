@@ -179,6 +179,20 @@ class RunStep(BaseModel):
     state: ShownText
 
 
+class EditionSeen(BaseModel):
+    """Which edition of a run is read, and how its refreshes go. `next` was begun and is not read yet; 0 if none was."""
+
+    edition: int
+    made_at: float | None
+    fresh_at: float | None
+    behind_since: float | None
+    failures: int
+    error: ShownText
+    next: int
+    next_state: ShownText
+    next_share: float
+
+
 class RunDetail(RunSummary):
     """Everything that is shown of one run."""
 
@@ -201,6 +215,7 @@ class RunDetail(RunSummary):
     workers_listed_of: int
     reasons: list[FailedRows] | None
     outlook: RunOutlook
+    edition: EditionSeen | None
     plan: PlanSeen
     history: HistorySeen
     states_version: str

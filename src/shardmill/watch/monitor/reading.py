@@ -12,10 +12,11 @@ from itertools import islice
 from typing import Any
 
 from shardmill.core.errors import ShardmillError, UsageError
-from shardmill.ledger import HistoryPoint, Ledger, RunForecast
+from shardmill.ledger import Editions, HistoryPoint, Ledger, RunForecast
 from shardmill.plan import Plan
 from shardmill.plan.spec import Execution, make_execution
 from shardmill.run.costs.outlook import with_outlook
+from shardmill.run.editions import with_edition
 from shardmill.run.status.state import Status, current_plan, glance
 from shardmill.watch.monitor.files import OpenPage, read_tail, shorten
 from shardmill.watch.monitor.history import Recorded
@@ -79,7 +80,10 @@ class RunReader:
 
     def __init__(self, name: str, url: str, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._ledger = Ledger(url, clock)
+        self._editions = Editions(url, clock)
+        self._edition = self._editions.number_of(url)
+        self._is_pinned = self._edition > 1
+        self._ledger = Ledger(self._editions.open(self._edition), clock)
         self._plan: Plan | None = None
         self._recorded = Recorded()
         self._logs: frozenset[str] = frozenset()
@@ -125,12 +129,21 @@ class RunReader:
         self.seen = replace(self.seen, version=self.seen.version + 1, trouble=gone, hint="", gone=True)
         return self.seen
 
+    def _open(self) -> None:
+        """Open the current edition of the run, unless it is open; the folder of one edition stays what it is."""
+        number = self._edition if self._is_pinned else self._editions.current()
+        if number != self._edition:
+            self._ledger = Ledger(self._editions.open(number), self._clock)
+            self._edition, self._plan = number, None
+
     def _look(self) -> RunSeen:
+        self._open()
         before, self._plan = self._plan, current_plan(self._ledger, self._plan)
         if before is None or before.generation != self._plan.generation:
             self._recorded, self._around_state = Recorded(), ""
         execution = make_execution(self._ledger.execution())
         status = with_outlook(glance(self._ledger, self._plan), execution)
+        status = with_edition(status, self._ledger)
         now = self._clock()
         if self._is_due(now, status.state):
             self._look_around(status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from shardmill.run.status.edition import EditionState
 from shardmill.run.status.state import Status
 from shardmill.watch.alerts.file import AlertRules
 from shardmill.watch.alerts.rules import NEWS_S, STEADY_S, RunMemory, SeenRun, judge
@@ -179,3 +180,21 @@ def test_a_run_that_is_started_over_is_another_one() -> None:
     run.look(rows=100)
     assert run.look(700, rows=100) == {"stalled"}
     assert run.look(rows=100, generation="h") == set()
+
+
+def test_refreshes_that_fail_or_fall_behind_are_told() -> None:
+    fresh = EditionState(2, NOW, NOW)
+    run = Simulated(edition_age="1d", edition_lag="2h", refresh_failures=3)
+    assert run.look(**COMPLETE) == set(), "it was never refreshed"
+    assert run.look(**COMPLETE, edition=fresh) == set()
+    failing = replace(fresh, failures=2, error="items.jsonl is gone.")
+    assert run.look(**COMPLETE, edition=failing) == set()
+    assert run.look(**COMPLETE, edition=replace(failing, failures=3)) == {"refresh_failures"}
+    assert run.texts["refresh_failures"] == "3 refreshes failed in a row: items.jsonl is gone."
+    assert run.look(7100, **COMPLETE, edition=replace(fresh, behind_since=NOW)) == set()
+    assert run.look(100, **COMPLETE, edition=replace(fresh, behind_since=NOW)) == {"edition_lag"}
+    assert run.look(86400, **COMPLETE, edition=fresh) == {"edition_age"}
+    assert run.look(**COMPLETE, edition=replace(fresh, fresh_at=run.now)) == set()
+    assert run.look(**COMPLETE, edition=replace(fresh, fresh_at=run.now + 1e6, behind_since=run.now + 1e6)) == set(), (
+        "a clock ran backwards"
+    )

@@ -240,6 +240,7 @@ export class RunView {
       ["Shards", count(plan.shards), `the largest ${bytes(plan.largest_bytes)}`],
       ["Engine", plan.engine, ""],
       ["Plan", plan.id, ""],
+      run.edition ? ["Edition", count(run.edition.edition), describeEdition(run)] : null,
       ["Folder", run.url, ""],
     ]);
     follow(byId("reports"), run.reports, (name) => name,
@@ -271,6 +272,17 @@ function describeEnd(run) {
   if (run.eta_s === null) return "The end is unknown: no worker has a pace yet.";
   const range = `${duration(run.eta_low_s)} to ${duration(run.eta_high_s)}`;
   return `It ends in ${duration(run.eta_s)} (${range}), at ${clock(run.at + run.eta_s)}.`;
+}
+
+/** What is known of the edition that is read, and of the one that is being made. */
+function describeEdition(run) {
+  const { edition, at } = run;
+  const said = [];
+  if (edition.made_at !== null) said.push(`made ${ago(Math.max(0, at - edition.made_at))} ago`);
+  if (edition.next) said.push(`edition ${count(edition.next)} is ${edition.next_state}, ${progress(edition.next_share)}`);
+  if (edition.behind_since !== null) said.push(`the source is newer since ${clock(edition.behind_since)}`);
+  if (edition.failures) said.push(`${count(edition.failures)} failed in a row: ${edition.error}`);
+  return said.join(", ");
 }
 
 function overBudget(outlook) {

@@ -9,17 +9,14 @@ two requests, for longer than their leases. `--mutate NAME` plants a known bug, 
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
-from collections import Counter
 from unittest.mock import patch
 
-from benchmarks.machine import describe_machine, print_table
 from campaigns import faulty_run
 from campaigns.faulty_run import CALM_S, Outcome, World
 from campaigns.planted_bugs import DELIVERY_BUGS, planted
+from campaigns.seeds import run_campaign
 from campaigns.simulated_os import Process
+from shardmill.results import delivery
 from shardmill.run import running
 
 TROUBLE_S = 40.0
@@ -48,7 +45,7 @@ class DeliveryWorld(World):
 
     def _deliver(self, host: str) -> Process:
         into = [f"simulated://lake/{self.addresses}"]
-        return self.command(host, "deliver", lambda: running.resume(self.store, {"into": into}))
+        return self.command(host, "deliver", lambda: running.resume(self.url, {"into": into}))
 
     def _deliver_often(self, host: str) -> None:
         while self.turns.now < self._until:
@@ -95,40 +92,11 @@ class DeliveryWorld(World):
 
 
 def play(seed: int, mutation: str = "", *, traced: bool = False) -> Outcome:
-    with planted(mutation), patch.object(faulty_run, "World", DeliveryWorld):
+    # A pool's threads would not wait for their turn.
+    one_core = patch.object(delivery, "cores", lambda: 1)
+    with planted(mutation), one_core, patch.object(faulty_run, "World", DeliveryWorld):
         return faulty_run.play(seed, traced=traced)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--seed", type=int, help="play this seed alone, and print what happens")
-    parser.add_argument(
-        "--mutate", choices=list(DELIVERY_BUGS), default="", help="plant a bug, and stop when it is found"
-    )
-    asked = parser.parse_args()
-    if asked.seed is not None:
-        outcome = play(asked.seed, asked.mutate, traced=True)
-        print("\n".join([*outcome.trace, *(outcome.faults or ["nothing lost, nothing doubled"])]))
-        sys.exit(bool(outcome.faults))
-    describe_machine()
-    began, counts, failed, played, requests = time.monotonic(), Counter[str](), [], 0, 0
-    for seed in range(asked.first, asked.first + asked.seeds):
-        outcome = play(seed, asked.mutate)
-        counts += outcome.counts
-        played += 1
-        requests += outcome.requests
-        if outcome.faults:
-            failed.append(seed)
-            print(f"seed {seed}: {outcome.faults[0]}", flush=True)
-            if asked.mutate:
-                break
-    rows = [["seeds", f"{played:,}"], ["failed", f"{len(failed):,}"], ["requests", f"{requests:,}"]]
-    print_table(["", ""], rows + [[name, f"{count:,}"] for name, count in sorted(counts.items())])
-    print(f"\n{time.monotonic() - began:,.0f} s")
-    sys.exit(bool(failed) != bool(asked.mutate))
-
-
 if __name__ == "__main__":
-    main()
+    run_campaign(play, __doc__ or "", "python -m campaigns.deliveries", DELIVERY_BUGS)

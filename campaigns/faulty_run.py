@@ -49,13 +49,15 @@ from shardmill.core.errors import (
     TooManyErrors,
     WorkerFailed,
 )
-from shardmill.ledger import Ledger, name_process, process_alive
+from shardmill.ledger import Editions, Ledger, name_process, process_alive
+from shardmill.ledger.editions import open_current
 from shardmill.plan import Plan
 from shardmill.plan.spec import Spec
 from shardmill.results import verify
 from shardmill.run import running as _running
 from shardmill.run.costs.rates import expect, learn
 from shardmill.run.planner import devices_for, make_plan
+from shardmill.store import locate, open_store
 from shardmill.testing import FakeTask, fake_vector
 from shardmill.worker import Worker
 from shardmill.worker.process import work
@@ -68,8 +70,8 @@ _TRIES = 6
 _DROWSY_S = 2.0
 # Where clocks, threads and processes are simulated.
 _ENGINE = ("engines.local", "engines.process", "engines.deaths", "engines.stuck")
-_NAMES = ("worker", "ledger", "sinks", "store.", "run", "results.delivery", "testing", *_ENGINE)
-_ROOMS = tuple(f"shardmill.{name}" for name in _NAMES)
+_NAMES = ("worker", "ledger", "sinks", "store", "run", "results.delivery", "testing", *_ENGINE)
+ROOMS = tuple(f"shardmill.{name}" for name in _NAMES)
 
 
 @dataclass(slots=True)
@@ -85,6 +87,8 @@ class Outcome:
 
 
 class World:
+    rooms: tuple[str, ...] = ROOMS
+
     def __init__(self, seed: int, *, traced: bool = False) -> None:
         self.chance = chance = random.Random(f"faults {seed}")
         self.outcome = Outcome(seed)
@@ -106,6 +110,10 @@ class World:
         self.poison = chance.random() < 0.1
         self.lake, self.delivers, self.addresses = Lake(self.line), random.Random(f"lake {seed}").random() < 0.5, 0
 
+    def close(self) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
     def _count(self, process: Process | None, what: str) -> None:
         pass
 
@@ -114,8 +122,24 @@ class World:
 
     # what is replaced
 
+    @property
+    def url(self) -> str:
+        return str(self.store.url)
+
+    def open_store(self, place: Any) -> Any:
+        """The simulated store, if it is the run's folder or one in it."""
+        place = str(place)
+        if place != self.url and not place.startswith(f"{self.url}/"):
+            return open_store(place)
+        folder = place.removeprefix(self.url).strip("/")
+        return self.server.store(f"{folder}/" if folder else "")
+
+    def locate(self, place: Any) -> Any:
+        folder, _, name = str(place).rpartition("/")
+        return (self.open_store(folder), name) if folder.startswith(self.url) else locate(place)
+
     def ledger(self, place: Any) -> Ledger:
-        return Ledger(self.store, self.machines.time)
+        return Ledger(open_current(place) if isinstance(place, str) else place, self.machines.time)
 
     def patches(self) -> list[tuple[Any, str, Any]]:
         machines = self.machines
@@ -133,9 +157,12 @@ class World:
             (learn, lambda *_: None),
             (Bar, NoBar),
             (ThreadPoolExecutor, SerialPool),
+            (open_store, self.open_store),
+            (locate, self.locate),
+            (Editions, lambda place: Editions(place, machines.time)),
         ]
         found: list[tuple[Any, str, Any]] = []
-        for module in [module for name, module in sys.modules.items() if name.startswith(_ROOMS)]:
+        for module in [module for name, module in sys.modules.items() if name.startswith(self.rooms)]:
             own = of if "store" in module.__name__ else [*of, (os, machines.os)]
             own = own if "ledger" in module.__name__ else [*own, (Ledger, self.ledger)]
             found += [(module, name, new) for name, value in vars(module).items() for old, new in own if value is old]
@@ -227,7 +254,7 @@ class World:
             self.addresses += fresh
             into = {"into": (f"simulated://lake/{self.addresses}",)}
             spec = spec.model_copy(update={"execution": spec.execution.model_copy(update=into)})
-        return self.command(host, "fresh" if fresh else "start", lambda: _running.start(spec, self.store, fresh=fresh))
+        return self.command(host, "fresh" if fresh else "start", lambda: _running.start(spec, self.url, fresh=fresh))
 
     def _start_over(self, host: str) -> Process:
         """As `start`, with --fresh and often with other parameters."""
@@ -249,7 +276,7 @@ class World:
         killed = False
         while turns.now < TROUBLE_S:
             if chance.random() < (0.5 if killed else 0.2):
-                process = self.command(host, "resume", lambda: _running.resume(self.store))
+                process = self.command(host, "resume", lambda: _running.resume(self.url))
             elif turns.now > 5 and chance.random() < 0.25:
                 process = self._start_over(host)
             else:
@@ -301,7 +328,7 @@ class World:
             turns.pause(turns.now + chance.expovariate(rough))
             workers = self._workers()
             if stops and chance.random() < 0.1:
-                self.command("a", "stop", lambda: _running.stop(self.store))
+                self.command("a", "stop", lambda: _running.stop(self.url))
             elif workers:
                 victim = chance.choice(workers)
                 what = chance.choice(("kill", "kill", "term", "freeze"))
@@ -345,7 +372,7 @@ class World:
     def prove(self) -> None:
         faults = self.outcome.faults
         faults += self.line.violations
-        ledger = self.ledger("")
+        ledger = self.ledger(self.url)
         plan = ledger.plan()
         _, _, rows = planned(plan.work.params["dims"], self.poison)
         report = verify.verify(ledger, plan, sample=0, quiet=True)
@@ -416,8 +443,7 @@ def play(seed: int, *, traced: bool = False) -> Outcome:
             os.sched_setaffinity(0, cores)
         if collecting:
             gc.enable()
-        if world.folder is not None:
-            shutil.rmtree(world.folder, ignore_errors=True)
+        world.close()
     world.outcome.requests, world.outcome.digest = world.line.requests, world.line.seen.hexdigest()
     return world.outcome
 

@@ -9,25 +9,20 @@ run the result is proved. With `--record`, finished runs are appended to a file,
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import json
-import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.machine import describe_machine, print_table
+from campaigns.killing import GAVE_UP, Forked, enter, keep_outcome, kill, make_parser, processes, read_outcomes, servers
 from shardmill.core.devices import Device
 from shardmill.core.errors import WorkerFailed
 from shardmill.engines.local import LocalEngine, LocalPlacement, _Seat
@@ -35,7 +30,6 @@ from shardmill.engines.process import name_worker, worker_environment
 from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import Run, start
 from tests.support.corpora import fake_rows
-from tests.support.seaweed import seaweed
 
 KINDS = ("local", "s3", "postgres")
 WORKERS, ROWS = 3, 1500
@@ -43,12 +37,9 @@ KILLS_PER_RUN = 40
 KILL_EVERY_S = 0.2
 # One kill in this many is the parent's.
 PARENTS = 16
-# The status of a parent that gives up because several workers died without progress: the same command goes on.
-_GAVE_UP = 3
 # A run that takes longer hangs.
 PATIENCE_S = 600.0
 
-processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(
     ["shardmill.worker.__main__", "shardmill.testing", "shardmill.run", "shardmill.sinks.postgres", "obstore"]
 )
@@ -78,45 +69,20 @@ class ForkedPlacement(LocalPlacement):
         seat.placed_at = time.time()
 
 
-class Forked:
-    """A process from the fork server, with what the engine asks of `subprocess.Popen`."""
-
-    def __init__(self, *call: Any) -> None:
-        self._process = processes.Process(target=call[0], args=call[1:])
-        self._process.start()
-        self.pid = self._process.pid
-
-    def poll(self) -> int | None:
-        return self._process.exitcode
-
-    def wait(self, timeout: float | None = None) -> None:
-        self._process.join(timeout)
-        if self._process.exitcode is None:
-            raise subprocess.TimeoutExpired("worker", timeout or 0.0)
-
-
 def work(run: str, environment: dict[str, str], pids: Path) -> None:
     from shardmill.worker.__main__ import main
 
-    _enter(pids, "worker")
+    enter(pids, "worker")
     os.environ.update(environment)
     sys.exit(main(["", run]))
 
 
 def coordinate(spec: Spec, run: str, pids: Path) -> None:
-    _enter(pids, "parent")
+    enter(pids, "parent")
     try:
         start(spec, run, engine=ForkedEngine(pids))
     except WorkerFailed:
-        sys.exit(_GAVE_UP)
-
-
-def _enter(pids: Path, role: str) -> None:
-    os.setsid()
-    with open(pids / "log", "ab") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    (pids / f"{role}-{os.getpid()}").touch()
+        sys.exit(GAVE_UP)
 
 
 def kill_one(pids: Path, choose: random.Random) -> str:
@@ -124,12 +90,7 @@ def kill_one(pids: Path, choose: random.Random) -> str:
     role = "parent" if choose.randrange(PARENTS) == 0 else "worker"
     found = sorted(pids.glob(f"{role}-*"))
     choose.shuffle(found)
-    for path in found:
-        path.unlink()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(path.name.partition("-")[2]), signal.SIGKILL)
-            return role
-    return ""
+    return role if any(map(kill, found)) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +121,14 @@ def run_once(kind: str, url: str, wanted: int, folder: Path, seed: int) -> Outco
         if time.monotonic() - began > PATIENCE_S:
             raise SystemExit(f"{out} hangs; its log is {pids / 'log'}")
         if status is not None:
-            if status not in (-signal.SIGKILL, _GAVE_UP):
+            if status not in (-signal.SIGKILL, GAVE_UP):
                 raise SystemExit(f"the parent of {out} ended with {status}:\n{(pids / 'log').read_text()[-4000:]}")
             parent = Forked(coordinate, spec, out, pids)
         time.sleep(choose.expovariate(1 / KILL_EVERY_S))
         if sum(killed.values()) < wanted and (role := kill_one(pids, choose)):
             killed[role] += 1
     for path in pids.glob("worker-*"):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(path.name.partition("-")[2]), signal.SIGKILL)
+        kill(path)
     found = Run(out)
     report = found.verify(sample=16, rows=ROWS)
     ids = Counter(_ids(url, table) if kind == "postgres" else found.table(["id"]).column("id").to_pylist())
@@ -204,46 +164,21 @@ def _ids(url: str, table: str) -> list[str]:
     return ids
 
 
-@contextlib.contextmanager
-def servers(folder: Path, kinds: list[str]) -> Iterator[dict[str, str]]:
-    """The URL of each kind of place; the servers are our own."""
-    from shardmill.postgres import embedded
-
-    with contextlib.ExitStack() as stack:
-        urls = {"local": ""}
-        if "s3" in kinds:
-            (folder / "s3").mkdir()
-            urls["s3"] = stack.enter_context(seaweed(folder / "s3"))
-        if "postgres" in kinds:
-            urls["postgres"] = embedded.start(folder / "pg")
-            stack.callback(embedded.stop, folder / "pg")
-        yield urls
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--minutes", type=float, default=60.0, help="begin no further run after this time")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=KINDS, action="append", help="one kind of place; may be repeated")
-    parser.add_argument("--record", type=Path, help="append finished runs here, and go on from those already there")
-    asked = parser.parse_args()
+    asked = make_parser(__doc__, KINDS, 1000).parse_args()
     kinds = asked.only or list(KINDS)
-    done: list[Outcome] = []
-    if asked.record is not None and asked.record.exists():
-        done = [Outcome(**json.loads(line)) for line in asked.record.read_text().splitlines()]
+    done = read_outcomes(asked.record, Outcome)
     deadline = time.monotonic() + asked.minutes * 60
     describe_machine()
-    with tempfile.TemporaryDirectory(prefix="kills-") as name, servers(Path(name), kinds) as urls:
+    with tempfile.TemporaryDirectory(prefix="kills-") as name, servers(Path(name), kinds) as found:
+        urls = {"local": "", **found}
         while (left := asked.kills - sum(o.workers + o.parents for o in done)) > 0 and time.monotonic() < deadline:
             kind, number = kinds[len(done) % len(kinds)], len(done)
             folder = Path(name) / f"{number:04d}"
             folder.mkdir()
             done.append(run_once(kind, urls[kind], min(left, KILLS_PER_RUN), folder, asked.seed * 100_000 + number))
             print(done[-1], file=sys.stderr, flush=True)
-            if asked.record is not None:
-                with open(asked.record, "a") as file:
-                    file.write(json.dumps(asdict(done[-1])) + "\n")
+            keep_outcome(asked.record, done[-1])
     _report(done)
     sys.exit(any(o.lost or o.doubled or o.errors or not o.verified for o in done))
 

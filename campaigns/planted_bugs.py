@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+from numpy.typing import NDArray
+
 from campaigns.simulated_lake import SimulatedDelivery
-from shardmill.ledger import Claim, Commit, KeptName, Ledger
+from shardmill.ledger import Claim, Commit, Editions, KeptName, Ledger, editions
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords
 from shardmill.ledger.folder import Folder
@@ -17,12 +22,15 @@ from shardmill.ledger.ledger import _OWN_NAMES, _SHARED_NAMES
 from shardmill.ledger.record import encode
 from shardmill.plan import Plan
 from shardmill.results.delivery import Courier
-from shardmill.sinks import keeping
+from shardmill.run import Run, pruning, refreshing, running
+from shardmill.sinks import earlier, keeping
 from shardmill.sinks.base import Lot
 from shardmill.sinks.parquet import StagedPart
 from shardmill.sinks.remembered import count_lots, note
 from shardmill.store import LocalStore, ObjectStore
+from shardmill.store.recipes import FIRST, ROWS, as_ranges
 
+_retire, _prune = Editions.retire, Editions.prune
 _commit, _put_execution = StagedPart.commit, Ledger.put_execution
 
 
@@ -120,6 +128,52 @@ def cut_anew(self: Courier) -> list[Lot]:
     return [self._lot(number, range(*span)) for number, span in enumerate(spans)]
 
 
+def nothing_needed(editions: Editions, going: list[int]) -> defaultdict[int, set[str]]:
+    """Pruning deletes parts that later editions have rows of."""
+    return defaultdict(set)
+
+
+def retire_without_mark(self: Editions, numbers: Collection[int]) -> list[int]:
+    """Who reads an edition that is pruned is not told."""
+    said, tag = self._pointer()
+    retired = sorted({*said["pruned"], *numbers} - {said["edition"]})
+    return retired if self._put_pointer({**said, "pruned": retired}, tag) else []
+
+
+def retire_nothing(self: Editions, numbers: Collection[int]) -> list[int]:
+    """What later editions need is looked up before it is decided which of them go."""
+    return sorted(numbers)
+
+
+def retire_and_prune(self: Editions, number: int, needed: Collection[str] = ()) -> bool:
+    return number in _retire(self, [number]) and _prune(self, number, needed)
+
+
+def seal_nothing(self: Ledger, plan: Plan) -> None:
+    """An edition that is read can be started over."""
+
+
+def switch_blindly(self: Editions, said: dict[str, Any], tag: str) -> bool:
+    """The record of the editions is replaced, whatever it says by then."""
+    self._root.put(editions.POINTER, json.dumps(said).encode())
+    return True
+
+
+def ranges_off_by_one(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ranges of several rows begin one row too early."""
+    ranges = as_ranges(*columns)
+    late = (ranges[:, ROWS] > 2) & (ranges[:, FIRST] > 0)
+    ranges[late, FIRST] -= 1
+    return ranges
+
+
+def read_too_early(ledger: Ledger, *given: Any) -> Run:
+    """The new edition is read as soon as it is begun."""
+    of_run = Editions(ledger.url)
+    of_run.switch(of_run.current(), of_run.number_of(ledger.url))
+    return running.finish_run(ledger, *given)
+
+
 BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "": [],
     "commit-by-put": [(Commits, "add", commit_by_put)],
@@ -140,11 +194,23 @@ DELIVERY_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "lots-cut-anew": [(Courier, "_lots", cut_anew)],
 }
 
+# Those that only refreshes show.
+REFRESH_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
+    "": [],
+    "nothing-needed": [(pruning, "_find_needed", nothing_needed)],
+    "retire-one-by-one": [(Editions, "retire", retire_nothing), (Editions, "prune", retire_and_prune)],
+    "retire-without-mark": [(Editions, "retire", retire_without_mark)],
+    "switch-blindly": [(Editions, "_put_pointer", switch_blindly)],
+    "begun-again": [(Ledger, "seal", seal_nothing)],
+    "ranges-off-by-one": [(earlier, "as_ranges", ranges_off_by_one)],
+    "read-too-early": [(refreshing, "finish_run", read_too_early)],
+}
+
 
 @contextlib.contextmanager
 def planted(name: str) -> Iterator[None]:
     """Plant a bug; none if the name is empty."""
     with contextlib.ExitStack() as stack:
-        for owner, attribute, wrong in (BUGS | DELIVERY_BUGS)[name]:
+        for owner, attribute, wrong in (BUGS | DELIVERY_BUGS | REFRESH_BUGS)[name]:
             stack.enter_context(patch.object(owner, attribute, wrong))
         yield

@@ -133,8 +133,8 @@ def write_twice(choose: random.Random) -> Any:
 
 def exchange_windows(choose: random.Random) -> Any:
     def make(make_block: Any, once: Once) -> Any:
-        def wrong(*given: Any) -> Block:
-            block: Block = make_block(*given)
+        def wrong(*given: Any, **named: Any) -> Block:
+            block: Block = make_block(*given, **named)
             owners = block.prepared.owners
             if owners is not None and once.due(len({*owners.tolist()}) > 1):
                 a = int(np.flatnonzero(np.diff(owners))[0])
@@ -164,10 +164,10 @@ def lose_an_item(choose: random.Random) -> Any:
 
 def write_in_another_order(choose: random.Random) -> Any:
     def make(write: Any, once: Once) -> Any:
-        def wrong(self: StagedPart, rows: pa.Table, items: Any) -> None:
+        def wrong(self: StagedPart, rows: pa.Table, *more: Any) -> None:
             if once.due(rows.num_rows > 1):
                 rows = rows.take(swapped(rows.num_rows, *once.two(rows.num_rows)))
-            write(self, rows, items)
+            write(self, rows, *more)
 
         return wrong
 
@@ -178,10 +178,10 @@ def keep_in_another_order(choose: random.Random) -> Any:
     """Rows are kept for the next attempt in another order than that of their items."""
 
     def make(write: Any, once: Once) -> Any:
-        def wrong(self: Prefix, rows: pa.Table) -> None:
+        def wrong(self: Prefix, rows: pa.Table, *more: Any) -> None:
             if once.due(rows.num_rows > 1):
                 rows = rows.take(swapped(rows.num_rows, *once.two(rows.num_rows)))
-            write(self, rows)
+            write(self, rows, *more)
 
         return wrong
 
@@ -192,12 +192,12 @@ def keep_for_other_items(choose: random.Random) -> Any:
     """The items whose rows are kept are not those that the next attempt reads."""
 
     def make(make_block: Any, once: Once) -> Any:
-        def wrong(read: Any, *more: Any) -> Block:
+        def wrong(read: Any, *more: Any, **named: Any) -> Block:
             if once.due(len(read.batch) > 1):
                 order = swapped(len(read.batch), *once.two(len(read.batch)))
                 batch = replace(read.batch, texts=read.batch.texts.take(order), kept=read.batch.kept.take(order))
                 read = replace(read, batch=batch)
-            return make_block(read, *more)  # type: ignore[no-any-return]
+            return make_block(read, *more, **named)  # type: ignore[no-any-return]
 
         return wrong
 

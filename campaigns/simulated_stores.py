@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -30,8 +31,11 @@ _MODIFIED = datetime(2026, 1, 1, tzinfo=UTC)
 # Pages are small, so that others write between two of them.
 _PAGE = 4
 # Writes that decide something are few among the requests of a run, so trouble comes this many times as often there.
-_DECISIVE, _DECISIVE_TIMES = ("plan.json", "execution.json", "commits/", "parts/", "errors/"), 6.0
+_DECISIVE = ("plan.json", "execution.json", "commits/", "parts/", "errors/")
+_DECISIVE += ("edition.json", "origin.json", "pruned.json")
+_DECISIVE_TIMES = 6.0
 _WRITES = ("PUT", "LINK", "RENAME")
+_EDITION = re.compile(r"editions/[0-9]{6}/")
 
 
 @dataclass(slots=True)
@@ -76,7 +80,7 @@ class Line:
         took = chance.expovariate(20)
         self.seen.update(f"{process.name} {kind} {key} {turns.now:.6f}\n".encode())
         machines.note(process, f"{kind} {key}")
-        name = self._fate(process, decides=kind in _WRITES and key.startswith(_DECISIVE))
+        name = self._fate(process, decides=kind in _WRITES and _within(key).startswith(_DECISIVE))
         if not name:
             turns.pause(turns.now + took)
             return effect()
@@ -125,7 +129,8 @@ class Line:
 
     def check_final(self, key: str, before: bytes | None, after: bytes, *, swapped: bool) -> None:
         """Commits and roll-ups never change, and a plan is only swapped for the next one, never overwritten."""
-        final = key.startswith(("commits/", "segments/", "rolled/")) or (key == "plan.json" and not swapped)
+        own = _within(key)
+        final = own.startswith(("commits/", "segments/", "rolled/")) or (own == "plan.json" and not swapped)
         if final and before is not None and before != after:
             self.violations.append(f"{key} was overwritten")
 
@@ -142,8 +147,9 @@ class ObjectServer:
         self._line, self._objects = line, Objects()
         self._order = order if order.random() < 0.2 else None
 
-    def store(self) -> ObjectStore:
-        return ObjectStore("s3://simulated", Clients(self, self))
+    def store(self, folder: str = "") -> ObjectStore:
+        """The store of a run, or of a folder in it, such as `editions/000002/`."""
+        return ObjectStore(f"s3://simulated/{folder}", Clients(self, self), folder)
 
     def patches(self) -> list[tuple[str, str, Any]]:
         names = ("get", "put", "head", "list", "delete", "open_writer")
@@ -231,6 +237,13 @@ class SimulatedDisk(LocalStore):
         super().__init__(root)
         self._line, self._machines = line, machines
         self._replacing: dict[int, tuple[Path, str]] = {}
+        self._folder = ""
+
+    def store(self, folder: str = "") -> SimulatedDisk:
+        """The store of the folder, or of a folder in it; `patches` are those of the whole."""
+        found = SimulatedDisk(self.root / folder, self._line, self._machines)
+        found._replacing, found._folder = self._replacing, folder
+        return found
 
     def patches(self) -> list[tuple[str, str, Any]]:
         module = "shardmill.store.local"
@@ -241,7 +254,8 @@ class SimulatedDisk(LocalStore):
     def _step(self, kind: str, key: object, effect: Callable[[], Any] = lambda: None) -> Any:
         path = Path(str(key))
         # The random part of a hidden name is no news.
-        name = path.name.rpartition(".")[2] if path.name.startswith(".") else str(key).removeprefix(f"{self.root}/")
+        name = f"{self._folder}{key}".removeprefix(f"{self.root}/")
+        name = path.name.rpartition(".")[2] if path.name.startswith(".") else name
         return self._line.ask(kind, name, effect, lambda: OSError(5, "Input/output error", str(key)))
 
     def _fsync(self, handle: int) -> None:
@@ -325,6 +339,11 @@ class SimulatedDisk(LocalStore):
         with self._explained(key):
             self._step("OPEN", key)
         return super().writer(key)
+
+
+def _within(key: str) -> str:
+    """The key in the edition of a run that it is in."""
+    return _EDITION.sub("", key, count=1)
 
 
 def _tag(data: bytes) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from shardmill.core.errors import CorruptState, SourceError
 from shardmill.plan.spec import make_spec
-from shardmill.results.delivery import read_rows_of
+from shardmill.results.edition_rows import read_rows_of
 from shardmill.results.search import open_matrix
 from shardmill.results.verify import digest
 from shardmill.run import Run, start
@@ -124,7 +124,7 @@ def test_other_programs_read_a_part_as_any_parquet(run: Run) -> None:
     path = part(run)
     assert pq.read_table(path).num_rows == run.ledger.commits.read()[0].rows
     with path.open("rb") as file:
-        opened, marked = open_part(file)
+        opened, marked = open_part(file, "")
     assert marked
     assert opened.metadata.num_rows == pq.ParquetFile(path).metadata.num_rows
 
@@ -135,7 +135,7 @@ def test_a_footer_longer_than_is_read_at_once(
     monkeypatch.setattr(parts, "_TAIL_BYTES", 16)
     made = start(fake_spec(write_jsonl(fake_rows(60))), tmp_path / "run", engine=InProcessEngine())
     with part(made).open("rb") as file:
-        assert open_part(file)[1]
+        assert open_part(file, "")[1]
     assert made.table().num_rows == 60
 
 

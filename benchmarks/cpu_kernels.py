@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 import sysconfig
 import time
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -36,28 +37,38 @@ def embed(kernel: Any, rows: list[NDArray[np.int32]], budget: int) -> Vectors:
     return vectors[np.argsort(np.concatenate(batches))]
 
 
-def measure(work: Callable[[], Vectors], repeats: int) -> tuple[float, Vectors]:
-    """The best time in seconds after one warm-up pass, and the vectors."""
-    vectors, best = work(), np.inf
-    for _ in range(repeats):
-        began = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - began)
-    return best, vectors
+@dataclass
+class Way:
+    """A kernel with a budget of tokens, what its passes took, and what it gave."""
+
+    name: str
+    kernel: Any
+    budget: int
+    seconds: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
+
+    def measure(self, rows: list[NDArray[np.int32]], *, warm_up: bool) -> Vectors:
+        began, busy = time.perf_counter(), time.process_time()
+        vectors = embed(self.kernel, rows, self.budget)
+        if not warm_up:
+            self.seconds.append(time.perf_counter() - began)
+            self.busy.append(time.process_time() - busy)
+        return vectors
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--texts", type=int, default=400)
     parser.add_argument("--threads", type=int, default=cores())
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
 
     import torch
 
     from shardmill.models.encoder import Encoder
     from shardmill.models.folder import read_folder
-    from shardmill.models.location import MINILM, find_model
+    from shardmill.models.location import find_model
+    from shardmill.models.names import MINILM
     from shardmill.models.openvino import OpenVinoEncoder, precisions
     from shardmill.models.tokenizer import load_tokenizer
     from shardmill.models.torch_kernels import cpu_has_bf16
@@ -68,38 +79,34 @@ def main() -> None:
     texts = opening_texts(args.texts)
     rows = [row for row in tokenizer.encode(texts).rows if len(row)]
     tokens = sum(map(len, rows))
-    table: list[list[str]] = []
     plain = Encoder(folder, device="cpu", pad_id=tokenizer.pad_id)
-    expected = embed(plain, rows, BUDGETS_TOKENS[0])
-
-    def add(name: str, batch: str, work: Callable[[], Vectors]) -> None:
-        took, vectors = measure(work, args.repeats)
-        cosine = lowest_cosine(vectors, expected)
-        table.append([name, batch, f"{len(rows) / took:.1f}", f"{tokens / took:,.0f}", f"{cosine:.6f}"])
-
-    for budget in BUDGETS_TOKENS:
-        add("torch f32, padded", f"{budget} tokens", lambda budget=budget: embed(plain, rows, budget))
+    kernels: list[tuple[str, Any]] = [("torch f32, padded", plain)]
     if cpu_has_bf16():
-        for name, compiled in (("torch bf16, padded", False), ("torch bf16, compiled", True)):
-            half = Encoder(folder, device="cpu", pad_id=tokenizer.pad_id)
-            half.cast(torch.bfloat16)
-            if compiled:
-                half.compile()
-            for budget in BUDGETS_TOKENS:
-                add(name, f"{budget} tokens", lambda budget=budget, half=half: embed(half, rows, budget))
-    here = precisions()
-    for precision in ("f32", "f16", "bf16"):
-        if precision not in here:
-            table.append([f"openvino {precision}", "not on this CPU", "", "", ""])
-            continue
+        half, compiled = (Encoder(folder, device="cpu", pad_id=tokenizer.pad_id) for _ in range(2))
+        half.cast(torch.bfloat16)
+        compiled.cast(torch.bfloat16)
+        compiled.compile()
+        kernels += [("torch bf16, padded", half), ("torch bf16, compiled", compiled)]
+    for precision in precisions():
         for streams in sorted({1, args.threads}):
             options = {"threads": args.threads, "precision": precision, "streams": streams}
             kernel = OpenVinoEncoder(folder, pad_id=tokenizer.pad_id, **options)
-            for budget in BUDGETS_TOKENS:
-                add(kernel.name, f"{budget} tokens", lambda budget=budget, kernel=kernel: embed(kernel, rows, budget))
+            kernels.append((kernel.name, kernel))
+    expected = embed(plain, rows, BUDGETS_TOKENS[0])
+    ways = [Way(name, kernel, budget) for name, kernel in kernels for budget in BUDGETS_TOKENS]
+    cosines = [lowest_cosine(way.measure(rows, warm_up=True), expected) for way in ways]
+    # In turns, so that all of them meet the same moods of a shared machine.
+    for _ in range(args.repeats):
+        for way in ways:
+            way.measure(rows, warm_up=False)
+    table = []
+    for way, cosine in zip(ways, cosines, strict=True):
+        took = statistics.median(way.seconds)
+        speed = [f"{len(rows) / took:.1f}", f"{tokens / took:,.0f}", f"{statistics.median(way.busy):.2f}"]
+        table.append([way.name, f"{way.budget} tokens", *speed, f"{cosine:.6f}"])
     describe_machine()
-    print(f"{len(rows)} texts, {tokens:,} tokens, {args.threads} threads; best of {args.repeats} after a warm-up\n")
-    print_table(["kernel", "batch", "docs/s", "tokens/s", "lowest cosine"], table)
+    print(f"{len(rows)} texts, {tokens:,} tokens, {args.threads} threads; medians of {args.repeats} after a warm-up\n")
+    print_table(["kernel", "batch", "docs/s", "tokens/s", "processor s", "lowest cosine"], table)
 
 
 if __name__ == "__main__":

@@ -17,33 +17,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from benchmarks.machine import describe_machine, print_table
+from benchmarks.noise import make_run
 from shardmill import Run
-from shardmill import run as runs
-from shardmill.core.devices import Device
 from shardmill.models.retrieval import words
-from shardmill.plan.spec import make_spec
 from shardmill.results import search
-from shardmill.tasks.base import Output, Prepared, Task
-from shardmill.testing import InProcessEngine
 from shardmill.worker.tally import peak_rss_bytes
 
 # Imported before the first search, which is not to count that.
 IMPORTED = search, words._library()
 
-WORDS = pa.array([f"word{i}" for i in range(20_000)])
-WORDS_OF_A_TEXT = 12
 TEXTS = ["word17 word300 word4", "word21 word512 word9"]
-SOURCE_ROWS = 100_000
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("by meaning", {}),
     ("… --where, 1 % of the rows", {"where": "share < 0.01"}),
@@ -56,50 +43,6 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("--hybrid", {"hybrid": True}),
     ("… --where, 1 %", {"hybrid": True, "where": "share < 0.01"}),
 ]
-
-
-class Noise(Task):
-    """Random vectors."""
-
-    batch_budget = 100_000
-
-    def __init__(self, dims: int, dtype: str) -> None:
-        self.dims, self.dtype = dims, np.dtype(dtype)
-        self.output = pa.schema([pa.field("embedding", pa.list_(pa.from_numpy_dtype(self.dtype), dims))])
-        self._draws = np.random.default_rng(0)
-
-    def open(self, device: Device) -> None:
-        pass
-
-    def fingerprint(self) -> dict[str, str]:
-        return {"model": "noise"}
-
-    def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
-        return Prepared(texts, np.full(len(texts), WORDS_OF_A_TEXT, np.int64))
-
-    def run(self, inputs: Sequence[Any]) -> Output:
-        made = self._draws.standard_normal((len(inputs), self.dims), np.float32).astype(self.dtype)
-        column = pa.FixedSizeListArray.from_arrays(pa.array(made.ravel()), self.dims)
-        return Output(pa.RecordBatch.from_arrays([column], schema=self.output))
-
-    def embed_query(self, text: str) -> np.ndarray[Any, Any]:
-        return np.random.default_rng(len(text) + ord(text[5])).standard_normal(self.dims, np.float32)
-
-
-def make_run(folder: Path, rows: int, dims: int, dtype: str) -> Path:
-    rng = np.random.default_rng(1)
-    schema = pa.schema({"id": pa.int64(), "share": pa.float64(), "day": pa.int32(), "text": pa.string()})
-    with pq.ParquetWriter(folder / "items.parquet", schema) as writer:
-        for first in range(0, rows, SOURCE_ROWS):
-            ids = np.arange(first, min(rows, first + SOURCE_ROWS))
-            drawn = rng.zipf(1.3, (len(ids), WORDS_OF_A_TEXT)) % len(WORDS)
-            words = pa.FixedSizeListArray.from_arrays(WORDS.take(pa.array(drawn.ravel())), WORDS_OF_A_TEXT)
-            texts = pc.binary_join(words.cast(pa.list_(pa.string())), " ")
-            writer.write_table(pa.table([ids, rng.random(len(ids)), ids * 100 // rows, texts], schema=schema))
-    work = {"source": str(folder / "items.parquet"), "text": "text", "id": "id", "keep": "text,share,day"}
-    work |= {"task": "benchmarks.filters:Noise", "params": {"dims": dims, "dtype": dtype}}
-    runs.start(make_spec(work, {"shard_bytes": "4MB"}), folder / "run", engine=InProcessEngine())
-    return folder / "run"
 
 
 def measure(run: Path, how: dict[str, Any]) -> dict[str, float]:
@@ -135,7 +78,7 @@ def main() -> None:
     describe_machine()
     with tempfile.TemporaryDirectory(dir=given.folder) as scratch:
         began = time.perf_counter()
-        run = make_run(Path(scratch), given.rows, given.dims, given.dtype)
+        run = make_run(Path(scratch), given.rows, given.dims, given.dtype, keep="text,share,day")
         print(f"{given.rows:,} rows of {given.dims} {given.dtype}, made in {time.perf_counter() - began:.0f} s\n")
         once = [("the vectors as one file", {}), ("the index of words", {"words": True})]
         rows = []

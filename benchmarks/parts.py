@@ -55,7 +55,7 @@ def read(path: Path, columns: list[str] | None, *, how: str) -> None:
         if how == "digest":
             hashlib.file_digest(file, "sha256")
             file.seek(0)
-        opened = open_part(file)[0] if how == "checksums" else pq.ParquetFile(file)
+        opened = open_part(file, "")[0] if how == "checksums" else pq.ParquetFile(file)
         for _ in opened.iter_batches(8192, columns=columns):
             pass
 

@@ -61,6 +61,8 @@ MAY_ASK: dict[tuple[str, str], str] = {
 # Functions of `shardmill` itself, present and coming. A submodule of that name would hide the function once imported.
 FUNCTIONS = {
     "peek",
+    "refresh",
+    "migrate",
     "audit",
     "embed",
     "load",

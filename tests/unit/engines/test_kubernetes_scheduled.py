@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from shardmill.core.errors import SpecError, UsageError
 from shardmill.engines.kubernetes.render import REFRESHES, render_refresh
 from shardmill.engines.kubernetes.scheduled import refresh_name
 from shardmill.plan.spec import Execution
 from tests.support.cli import Cli, assert_told
+from tests.support.libraries import needed
 from tests.support.manifest_lint import lint
+
+yaml = needed("yaml")
 
 RUN = "s3://bucket/runs/reviews"
 IMAGE = "example.org/shardmill:1"

@@ -1,4 +1,4 @@
-"""A real run under a monitor: its alerts survive a kill, and a real Prometheus gets data for all that we ship."""
+"""Real runs under a monitor: their alerts survive a kill, and a real Prometheus gets data for all that we ship."""
 
 from __future__ import annotations
 
@@ -52,10 +52,21 @@ url = "{url}"
 """
 
 
+def refresh_a_run(folder: Path) -> None:
+    source = folder / "grown.jsonl"
+    source.write_text('{"id": "0", "text": "a word"}\n')
+    (folder / "grown.toml").write_text(SPEC.format(source=source))
+    subprocess.run(command("run", "--spec", folder / "grown.toml", "--out", folder / "runs/grown"), check=True)
+    with source.open("a") as file:
+        file.write('{"id": "1", "text": "another"}\n')
+    subprocess.run(command("refresh", folder / "runs/grown"), check=True)
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a run that goes on for longer than the tests, and has an error in its first shard."""
+    """A run that goes on for longer than the tests, with an error in its first shard, and one that was refreshed."""
     folder = tmp_path_factory.mktemp("live")
+    refresh_a_run(folder)
     texts = ["!nan", *(f"some words of item {i}" for i in range(8000))]
     rows = (json.dumps({"id": str(i), "text": text}) for i, text in enumerate(texts))
     (folder / "items.jsonl").write_text("".join(f"{row}\n" for row in rows))
@@ -144,7 +155,7 @@ def expressions_of_rules(groups: list[dict[str, Any]]) -> Iterator[str]:
             yield rule["query"]
             continue
         for part in re.split(r" and on \(run\) ", rule["query"]):
-            compared = re.fullmatch(r"(.+) (==|<|>) [\d.]+", part)
+            compared = re.fullmatch(r"(.+) (==|<|>=?) [\d.]+", part)
             assert compared, part
             yield compared[1]
 

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.libraries import needed
+
+needed("bm25s")
+
 SEARCH = """
 import sys
 from pathlib import Path

@@ -1,111 +1,189 @@
-"""Write deploy/kubernetes: what `shardmill kubernetes render` makes, as a kustomize base and its overlays.
+"""Write deploy/kubernetes and the objects of deploy/chart: what `shardmill kubernetes render` makes, to be installed.
 
 python -m tools.manifests
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from shardmill._version import __version__
+from shardmill.engines.kubernetes.argo import ACCOUNT as ARGO_ACCOUNT
 from shardmill.engines.kubernetes.argo import EMBED_PARALLEL, TASKS, make_cron
-from shardmill.engines.kubernetes.monitor import make_monitor
+from shardmill.engines.kubernetes.monitor import MONITOR, TOKEN_KEY, make_monitor
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.pod import make_labels
 from shardmill.engines.kubernetes.render import make_all_templates, to_yaml
 from shardmill.engines.kubernetes.rights import make_role
-from shardmill.engines.kubernetes.scaling import POOL, adapter_rule, make_deployment, make_node_pools, make_scaled_job
+from shardmill.engines.kubernetes.scaling import (
+    FAMILIES,
+    POOL,
+    POOL_LABEL,
+    adapter_rule,
+    make_deployment,
+    make_node_pools,
+    make_scaled_job,
+)
 
 HOME = Path(__file__).parents[1] / "deploy" / "kubernetes"
+# The chart has the same objects as files; its templates put in the values.
+CHART = HOME.parent / "chart"
+RULES = HOME.parent / "monitoring" / "rules.yml"
 NAMESPACE, ACCOUNT = "shardmill", "shardmill"
-# One place to change: the ConfigMap of the base, and the image that every overlay names.
+# A reader names the folder, the image and the namespace once, in `settings`.
 FOLDER, IMAGE = "$(SHARDMILL_FOLDER)", f"shardmill:{__version__}"
+# Keys of stores and databases, if the reader makes a Secret of this name.
+KEYS = "shardmill-keys"
+# What a machine with one T4 or L4 and 16 GB has left for a pod.
+CPU, MEMORY = "2", "12Gi"
 _SETTINGS = {"name": "SHARDMILL_FOLDER", "valueFrom": {"configMapKeyRef": {"name": "shardmill", "key": "folder"}}}
 _HEAD = "# Made by: python -m tools.manifests\n"
+_DEPLOYMENT, _SCALED = "/spec/template/spec", "/spec/jobTargetRef/template/spec"
 Json = dict[str, Any]
 
+# What is applied as it is, by name; a reader composes others from the same parts.
+OVERLAYS: dict[str, tuple[str, ...]] = {
+    "monitor": ("pool", "monitor"),
+    "hpa": ("pool", "monitor", "hpa"),
+    "keda": ("monitor", "keda"),
+    "eks": ("monitor", "keda", "eks"),
+    "gke": ("pool", "monitor", "gke"),
+    "gke-keda": ("monitor", "keda", "gke"),
+    "spot": ("pool", "monitor", "spot"),
+    "keda-spot": ("monitor", "keda", "spot"),
+    "eks-spot": ("monitor", "keda", "eks", "spot"),
+    "gke-keda-spot": ("monitor", "keda", "gke", "spot"),
+    "argo": ("argo",),
+    "argo-nightly": ("argo", "nightly"),
+}
 
-def make_files() -> dict[str, str]:
-    """Every file below deploy/kubernetes, by its path."""
-    inside = PodOptions(
-        IMAGE, NAMESPACE, cpu="2", memory="14Gi", service_account=ACCOUNT, spread="kubernetes.io/hostname"
-    )
-    deployment, scaler = (_configured(each) for each in _without_namespace(make_deployment(FOLDER, inside)))
-    monitor = [_configured(each) for each in _without_namespace(make_monitor(FOLDER, inside))]
-    scaled = [_configured(each) for each in _without_namespace(make_scaled_job(FOLDER, inside))]
+
+def make_objects() -> dict[str, list[Json]]:
+    """Everything that is shipped, by the file that has it, without a namespace."""
+    pod = PodOptions(IMAGE, NAMESPACE, cpu=CPU, memory=MEMORY, service_account=ACCOUNT, spread="kubernetes.io/hostname")
+    argo = PodOptions(IMAGE, cpu=CPU, memory=MEMORY)
     account = {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": {"name": ACCOUNT, "labels": make_labels(ACCOUNT)},
         "automountServiceAccountToken": False,
     }
-    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": _RESTRICTED}}
-    role = _without_namespace(make_role(NAMESPACE))
-    no_deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": POOL}, "$patch": "delete"}
-    on_gpus = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]}
-    gke = {
-        "nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-l4"},
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    deployment, scaler = make_deployment(FOLDER, pod)
+    objects = {
+        "account": [account],
+        "rights": make_role(NAMESPACE),
+        "pool": [deployment],
+        "hpa": [scaler],
+        "monitor": make_monitor(FOLDER, pod),
+        "keda": make_scaled_job(FOLDER, pod),
+        "argo": make_all_templates(argo),
+        "nightly": [_nightly(argo)],
     }
-    spot = {
-        "tolerations": [
-            *on_gpus["tolerations"],
-            {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
-        ],
-        "affinity": {
-            "nodeAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": [
-                    _prefer("karpenter.sh/capacity-type", "spot"),
-                    _prefer("cloud.google.com/gke-spot", "true"),
-                ]
-            }
+    return {name: [_without_namespace(_configured(each)) for each in made] for name, made in objects.items()}
+
+
+def make_files() -> dict[str, str]:
+    """Every file below deploy/kubernetes, by its path."""
+    objects = make_objects()
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": _RESTRICTED}}
+    files = {
+        "base/kustomization.yaml": _yaml([_kustomization(resources=["namespace.yaml", "account.yaml", "rights.yaml"])]),
+        "base/namespace.yaml": _yaml([space]),
+        "base/account.yaml": _yaml(objects.pop("account")),
+        "base/rights.yaml": _yaml(objects.pop("rights")),
+        "settings/kustomization.yaml": _SETTINGS_HEAD + to_yaml([_settings(objects["monitor"])]),
+        "settings/places.yaml": _yaml([_PLACES_OF_IMAGES]),
+        "components/hpa/prometheus-adapter-values.yaml": _yaml([adapter_rule()]),
+        "components/eks/nodes.yaml": _yaml(make_node_pools("my-cluster", "KarpenterNodeRole-my-cluster")),
+    }
+    for name, made in objects.items():
+        files[f"components/{name}/kustomization.yaml"] = _yaml([_component(resources=[f"{name}.yaml"])])
+        files[f"components/{name}/{name}.yaml"] = _yaml(made)
+    for name, content in _changes().items():
+        files[f"components/{name}/kustomization.yaml"] = _yaml([_component(**content)])
+    for name, parts in OVERLAYS.items():
+        components = [f"../../components/{part}" for part in parts]
+        whole = _kustomization(resources=["../../base"], components=[*components, "../../settings"])
+        files[f"overlays/{name}/kustomization.yaml"] = _yaml([whole])
+    return files
+
+
+def _changes() -> dict[str, Json]:
+    """What a cloud, spot nodes, or a cluster without GPUs change in the objects that are there."""
+    spot_taint = {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+    preferred = [_prefer("karpenter.sh/capacity-type", "spot"), _prefer("cloud.google.com/gke-spot", "true")]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    small = {POOL_LABEL: next(iter(FAMILIES))}
+    return {
+        "eks": {
+            "resources": ["nodes.yaml"],
+            "patches": [
+                *_patch_pods(_add("nodeSelector", small)),
+                _annotate("eks.amazonaws.com/role-arn", "arn:aws:iam::111122223333:role/shardmill"),
+            ],
+        },
+        "gke": {
+            "patches": [
+                *_patch_pods(_add("nodeSelector", {"cloud.google.com/gke-accelerator": "nvidia-l4"})),
+                _annotate("iam.gke.io/gcp-service-account", "shardmill@my-project.iam.gserviceaccount.com"),
+            ]
+        },
+        "spot": {"patches": _patch_pods(_add("tolerations/-", spot_taint), _add("affinity", affinity))},
+        "cpu": {
+            "patches": _patch_pods(
+                {"op": "replace", "path": "containers/0/args/3", "value": "cpu"},
+                {"op": "remove", "path": "containers/0/resources/requests/nvidia.com~1gpu"},
+                {"op": "remove", "path": "containers/0/resources/limits/nvidia.com~1gpu"},
+                {"op": "remove", "path": "tolerations"},
+            )
         },
     }
-    identity = "eks.amazonaws.com/role-arn"
-    eks_role = _annotate(identity, "arn:aws:iam::111122223333:role/shardmill")
-    gke_role = _annotate("iam.gke.io/gcp-service-account", "shardmill@my-project.iam.gserviceaccount.com")
-    argo = PodOptions(IMAGE, cpu="2", memory="14Gi")
-    return {
-        "base/kustomization.yaml": _kustomization(
-            resources=["namespace.yaml", "account.yaml", "rights.yaml", "pool.yaml"],
-            configMapGenerator=[
-                {
-                    "name": "shardmill",
-                    "literals": ["folder=s3://my-bucket/runs"],
-                    "options": {"disableNameSuffixHash": True},
-                }
-            ],
-            images=[{"name": "shardmill", "newName": "registry.example.org/shardmill", "newTag": __version__}],
-        ),
-        "base/namespace.yaml": _yaml([space]),
-        "base/account.yaml": _yaml([account]),
-        "base/rights.yaml": _yaml(role),
-        "base/pool.yaml": _yaml([deployment]),
-        "overlays/monitor/kustomization.yaml": _kustomization(resources=["../../base", "monitor.yaml"]),
-        "overlays/monitor/monitor.yaml": _yaml(monitor),
-        "overlays/hpa/kustomization.yaml": _kustomization(resources=["../monitor", "autoscaler.yaml"]),
-        "overlays/hpa/autoscaler.yaml": _yaml([scaler]),
-        "overlays/hpa/prometheus-adapter-values.yaml": _yaml([adapter_rule()]),
-        "overlays/keda/kustomization.yaml": _kustomization(
-            resources=["../monitor", "scaled-job.yaml"], patches=[{"patch": to_yaml([no_deployment])}]
-        ),
-        "overlays/keda/scaled-job.yaml": _yaml(scaled),
-        "overlays/eks/kustomization.yaml": _kustomization(
-            resources=["../keda", "nodes.yaml"],
-            patches=[_patch("ScaledJob", "/spec/jobTargetRef/template/spec", on_gpus), eks_role],
-        ),
-        "overlays/eks/nodes.yaml": _yaml(make_node_pools("my-cluster", "KarpenterNodeRole-my-cluster")),
-        "overlays/gke/kustomization.yaml": _kustomization(
-            resources=["../monitor"], patches=[_patch("Deployment", "/spec/template/spec", gke, POOL), gke_role]
-        ),
-        "overlays/spot/kustomization.yaml": _kustomization(
-            resources=["../monitor"], patches=[_patch("Deployment", "/spec/template/spec", spot, POOL)]
-        ),
-        "argo/kustomization.yaml": _kustomization(resources=["templates.yaml", "nightly.yaml"]),
-        "argo/templates.yaml": _yaml(make_all_templates(argo)),
-        "argo/nightly.yaml": _yaml([_nightly(argo)]),
-    }
+
+
+_SETTINGS_HEAD = f"""{_HEAD}# Yours: the namespace, the image and the folder of the runs. Every overlay reads them here.
+"""
+# Where Argo's objects have images: kustomize knows only those of pods.
+_PLACES_OF_IMAGES = {
+    "images": [
+        {"path": "spec/templates/container/image", "kind": "WorkflowTemplate"},
+        {"path": "spec/workflowSpec/templates/container/image", "kind": "CronWorkflow"},
+    ]
+}
+
+
+def _settings(monitor: list[Json]) -> Json:
+    (arguments,) = (
+        each["spec"]["template"]["spec"]["containers"][0]["args"] for each in monitor if each["kind"] == "Deployment"
+    )
+    hosts = [i for i, argument in enumerate(arguments) if f".{NAMESPACE}.svc" in argument]
+    by_name = {"delimiter": ".", "index": 1}
+    # The namespace is part of the address at which KEDA, and people, reach the monitor.
+    targets = [
+        {"select": {"kind": "ScaledJob"}, "fieldPaths": ["spec.triggers.*.metadata.url"], "options": by_name},
+        {
+            "select": {"kind": "Deployment", "name": MONITOR},
+            "fieldPaths": [f"spec.template.spec.containers.0.args.{i}" for i in hosts],
+            "options": by_name,
+        },
+    ]
+    source = {"kind": "ServiceAccount", "name": ACCOUNT, "fieldPath": "metadata.namespace"}
+    return _component(
+        namespace=NAMESPACE,
+        images=[{"name": "shardmill", "newName": "registry.example.org/shardmill", "newTag": __version__}],
+        configMapGenerator=[
+            {
+                "name": "shardmill",
+                "literals": ["folder=s3://my-bucket/runs"],
+                "options": {"disableNameSuffixHash": True},
+            }
+        ],
+        configurations=["places.yaml"],
+        replacements=[{"source": source, "targets": targets}],
+    )
 
 
 _RESTRICTED = {
@@ -119,6 +197,8 @@ _RESTRICTED = {
 def _nightly(options: PodOptions) -> Json:
     (task,) = [task for task in TASKS if task.name == EMBED_PARALLEL]
     made = make_cron(task, options, "0 2 * * *")
+    # It is there to be looked at, and filled in: kubectl patch cronworkflow … suspend=false.
+    made["spec"]["suspend"] = True
     values = {
         "source": "s3://my-bucket/new/*.jsonl.gz",
         "text": "body",
@@ -133,20 +213,24 @@ def _nightly(options: PodOptions) -> Json:
 
 
 def _configured(made: Json) -> Json:
-    """Let the pods of an object read the folder from the ConfigMap."""
+    """Let the pods of an object read the folder from the ConfigMap, and keys from a Secret if there is one."""
     spec = made.get("spec", {})
+    spec = spec.get("workflowSpec", spec)
     template = spec.get("template") or spec.get("jobTargetRef", {}).get("template")
-    if template:
-        for container in template["spec"]["containers"]:
-            container["env"] = [_SETTINGS, *container["env"]]
+    containers = [each["container"] for each in spec.get("templates", ()) if "container" in each]
+    for container in template["spec"]["containers"] if template else ():
+        container["env"] = [_SETTINGS, *container["env"]]
+        containers.append(container)
+    for container in containers:
+        container["envFrom"] = [{"secretRef": {"name": KEYS, "optional": True}}]
     return made
 
 
-def _without_namespace(objects: list[Json]) -> list[Json]:
-    """The kustomization sets it, except where it is part of an address."""
-    for each in objects:
-        each["metadata"] = {name: value for name, value in each["metadata"].items() if name != "namespace"}
-    return objects
+def _without_namespace(made: Json) -> Json:
+    """The settings name it."""
+    for each in (made["metadata"], *made.get("subjects", ())):
+        each.pop("namespace", None)
+    return made
 
 
 def _prefer(key: str, value: str) -> Json:
@@ -156,29 +240,73 @@ def _prefer(key: str, value: str) -> Json:
     }
 
 
-def _patch(kind: str, path: str, more: Json, name: str = "") -> Json:
-    operations = [{"op": "add", "path": f"{path}/{key}", "value": value} for key, value in more.items()]
-    return {"target": {"kind": kind, **({"name": name} if name else {})}, "patch": to_yaml([operations])}
+def _add(path: str, value: Any) -> Json:
+    return {"op": "add", "path": path, "value": value}
+
+
+def _patch_pods(*operations: Json) -> list[Json]:
+    """Patches of the pods of the pool, whichever object makes them."""
+    made = []
+    for kind, place in (("Deployment", _DEPLOYMENT), ("ScaledJob", _SCALED)):
+        whole = [{**each, "path": f"{place}/{each['path']}"} for each in operations]
+        made.append({"target": {"kind": kind, "name": POOL}, "patch": to_yaml([whole])})
+    return made
 
 
 def _annotate(key: str, value: str) -> Json:
+    """Both accounts that reach the store: that of the pool, and that of Argo's pods."""
     operation = [{"op": "add", "path": "/metadata/annotations", "value": {key: value}}]
-    return {"target": {"kind": "ServiceAccount", "name": ACCOUNT}, "patch": to_yaml([operation])}
+    return {"target": {"kind": "ServiceAccount", "name": f"{ACCOUNT}|{ARGO_ACCOUNT}"}, "patch": to_yaml([operation])}
 
 
-def _kustomization(**content: Any) -> str:
-    head = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": NAMESPACE}
-    return _yaml([{**head, **content}])
+def _kustomization(**content: Any) -> Json:
+    return {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", **content}
+
+
+def _component(**content: Any) -> Json:
+    return {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component", **content}
 
 
 def _yaml(objects: list[Json]) -> str:
     return _HEAD + to_yaml(objects)
 
 
+def make_chart_files() -> dict[str, str]:
+    """The objects of the chart, by their paths in it."""
+    objects = make_objects() | {"prometheus": _for_prometheus()}
+    return {f"objects/{name}.yaml": _yaml(made) for name, made in objects.items()}
+
+
+def _for_prometheus() -> list[Json]:
+    """What the Prometheus operator reads: where the monitor is, and the rules that are shipped."""
+    labels = make_labels(MONITOR, "monitor")
+    chosen = {name: labels[name] for name in ("app.kubernetes.io/name", "app.kubernetes.io/instance")}
+    token = {"type": "Bearer", "credentials": {"name": MONITOR, "key": TOKEN_KEY}}
+    metadata = {"name": MONITOR, "labels": labels}
+    scraped = {"port": "http", "path": "/metrics", "interval": "15s", "authorization": token}
+    return [
+        {
+            "apiVersion": "monitoring.coreos.com/v1",
+            "kind": "ServiceMonitor",
+            "metadata": metadata,
+            "spec": {"selector": {"matchLabels": chosen}, "endpoints": [scraped]},
+        },
+        {
+            "apiVersion": "monitoring.coreos.com/v1",
+            "kind": "PrometheusRule",
+            "metadata": metadata,
+            "spec": yaml.safe_load(RULES.read_text()),
+        },
+    ]
+
+
 def main() -> None:
-    for path, text in make_files().items():
-        (HOME / path).parent.mkdir(parents=True, exist_ok=True)
-        (HOME / path).write_text(text)
+    for home in (HOME, CHART / "objects"):
+        shutil.rmtree(home, ignore_errors=True)
+    for home, files in ((HOME, make_files()), (CHART, make_chart_files())):
+        for path, text in files.items():
+            (home / path).parent.mkdir(parents=True, exist_ok=True)
+            (home / path).write_text(text)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ _SPEC = {
     *("securityContext", "nodeSelector", "tolerations", "imagePullSecrets", "volumes"),
 }
 _TEMPLATE = {"name", "dag", "container", "inputs", "retryStrategy", "pendingTimeout", "volumes", "failFast"}
+_TEMPLATE |= {"tolerations", "nodeSelector", "affinity"}
 _TASK = {"name", "template", "depends", "withSequence", "arguments"}
 _RETRY = {"limit", "retryPolicy", "expression", "backoff"}
 _ENDED = ("Succeeded", "Failed", "Error")
@@ -243,6 +244,7 @@ class ArgoReader:
         container["args"] = [self._fill(each, given) for each in container.get("args", ())]
         kept = ("securityContext", "nodeSelector", "tolerations", "imagePullSecrets", "serviceAccountName")
         spec = {name: self.spec[name] for name in kept if name in self.spec}
+        spec |= {name: template[name] for name in ("tolerations", "nodeSelector", "affinity") if name in template}
         spec |= {"restartPolicy": "Never", "containers": [container]}
         spec["volumes"] = [*self.spec.get("volumes", ()), *template.get("volumes", ())]
         spec |= json.loads(self.spec.get("podSpecPatch", "{}"))

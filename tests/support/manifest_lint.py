@@ -19,26 +19,27 @@ _KNOWN_TAGS = re.compile(
 )
 
 
-def lint(objects: Iterable[Json], secrets: Iterable[str] = ()) -> list[str]:
-    """What is wrong with objects that are applied together; `secrets` are there already."""
+def lint(objects: Iterable[Json], secrets: Iterable[str] = (), *, openshift: bool = False) -> list[str]:
+    """What is wrong with objects that are applied together; `secrets` are there already. OpenShift sets users."""
     found = list(objects)
     names = {(each["kind"], each["metadata"]["name"]) for each in found}
     known = names | {("Secret", name) for name in {*SECRETS, *secrets}}
     wrong: list[str] = []
     for each in found:
         what = f"{each['kind']} {each['metadata']['name']}"
-        wrong += [f"{what}: {said}" for said in _lint_one(each, found, known)]
+        wrong += [f"{what}: {said}" for said in _lint_one(each, found, known, openshift=openshift)]
     return wrong
 
 
-def _lint_one(made: Json, found: list[Json], known: set[tuple[str, str]]) -> Iterator[str]:
+def _lint_one(made: Json, found: list[Json], known: set[tuple[str, str]], *, openshift: bool) -> Iterator[str]:
     size, kind = len(json.dumps(made)), made["kind"]
     if size > (SUBMITTED_BYTES if kind == "Workflow" else OBJECT_BYTES):
         yield f"{size} bytes"
     if kind == "Secret" and (made.get("data") or made.get("stringData")):
         yield "a secret in a manifest"
     for pod in _pods(made):
-        yield from _lint_pod(pod, known, in_argo=kind in ("WorkflowTemplate", "CronWorkflow"))
+        in_argo = kind in ("WorkflowTemplate", "CronWorkflow")
+        yield from _lint_pod(pod, known, in_argo=in_argo, openshift=openshift)
     if kind in ("WorkflowTemplate", "CronWorkflow"):
         yield from _lint_workflow(made["spec"].get("workflowSpec", made["spec"]), known)
     if kind in ("CronJob", "CronWorkflow"):
@@ -114,10 +115,10 @@ def _pods(made: Json) -> list[Json]:
     return [template] if template and "containers" in template.get("spec", {}) else []
 
 
-def _lint_pod(pod: Json, known: set[tuple[str, str]], *, in_argo: bool) -> Iterator[str]:
+def _lint_pod(pod: Json, known: set[tuple[str, str]], *, in_argo: bool, openshift: bool) -> Iterator[str]:
     spec = pod["spec"]
     context = spec.get("securityContext", {})
-    if not context.get("runAsNonRoot") or not context.get("runAsUser"):
+    if not context.get("runAsNonRoot") or not (openshift or context.get("runAsUser")):
         yield "it may run as root"
     if context.get("seccompProfile", {}).get("type") != "RuntimeDefault":
         yield "no seccomp profile"
@@ -161,7 +162,7 @@ def _lint_container(container: Json, volumes: Json, known: set[tuple[str, str]])
         if reference and ("ConfigMap", reference["name"]) not in known:
             yield f"there is no ConfigMap {reference['name']}"
     for each in container.get("envFrom", ()):
-        if ("Secret", each["secretRef"]["name"]) not in known:
+        if not each["secretRef"].get("optional") and ("Secret", each["secretRef"]["name"]) not in known:
             yield f"there is no Secret {each['secretRef']['name']}"
     resources = container.get("resources", {})
     for name, value in resources.get("limits", {}).items():
@@ -184,7 +185,8 @@ def _lint_workflow(spec: Json, known: set[tuple[str, str]]) -> Iterator[str]:
 
 
 def _lint_template(template: Json, templates: Json, given: set[str]) -> Iterator[str]:
-    for odd in template.keys() - {"name", "dag", "container", "retryStrategy", "pendingTimeout"}:
+    nodes = {"tolerations", "nodeSelector", "affinity"}
+    for odd in template.keys() - {"name", "dag", "container", "retryStrategy", "pendingTimeout", *nodes}:
         yield f"{odd} is not for us"
     for tag in _TAG.findall(json.dumps(template)):
         match = _KNOWN_TAGS.fullmatch(tag)

@@ -350,7 +350,10 @@ def _explain(error: ValidationError) -> SpecError:
         *place, name = map(str, first["loc"])
         table = ".".join([table, *place])
         models: dict[str, type[Options]] = {"work": Work, "execution": Execution, "work.to": TableSpec}
-        return SpecError(f"[{table}] has no key {name!r}.", hint=nearest(name, [*models[table].model_fields]))
+        hint = nearest(name, [*models[table].model_fields])
+        if table == "work" and "mean" not in hint:
+            hint = f"Parameters of the task, such as model, stand below [work.params]. {hint}"
+        return SpecError(f"[{table}] has no key {name!r}.", hint=hint)
     made = explain(error, lambda name: name, [])
     if first["loc"] == ("workers",):
         made.hint = "Give --workers 1 or more. To end the workers of a run: shardmill stop RUN"

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from shardmill._version import __version__
 from shardmill.engines.kubernetes.argo import ACCOUNT, EMBED_PARALLEL, TASKS, make_template, make_workflow
 from shardmill.engines.kubernetes.options import PodOptions, PodVolume
 from shardmill.engines.kubernetes.render import KINDS, REFRESHES, render, render_refresh
 from shardmill.plan.spec import make_execution, make_spec
+from tests.support.chart import CASES, VALUES, merge_values, render_chart
 from tests.support.kube_cluster import KubeCluster
 from tests.support.manifest_lint import lint
-from tools.manifests import HOME, make_files
+from tools.manifests import HOME, NAMESPACE, OVERLAYS, make_files
 
 pytestmark = pytest.mark.services
 
@@ -41,13 +45,15 @@ PODS: dict[str, dict[str, Any]] = {
     },
     "image-volume": {"image": "example.org/shardmill:1", "cache": "image:example.org/models:1"},
 }
-OVERLAYS = sorted({path.rpartition("/")[0] for path in make_files()})
+
+
+_UNPLACED = ("Namespace", "NodePool", "EC2NodeClass", "ClusterRole", "ClusterRoleBinding")
 
 
 def _check(cluster: KubeCluster, namespace: str, objects: list[Any]) -> None:
     """Apply them all in one request each, without keeping them, in a namespace that exists."""
     for each in objects:
-        if "namespace" in each["metadata"] or each["kind"] not in ("Namespace", "NodePool", "EC2NodeClass"):
+        if "namespace" in each["metadata"] or each["kind"] not in _UNPLACED:
             each["metadata"]["namespace"] = namespace
         for subject in each.get("subjects", ()):
             if subject["kind"] == "ServiceAccount":
@@ -81,11 +87,72 @@ def test_what_is_rendered_is_taken(cluster: KubeCluster, namespace: str, pod: st
     _check(cluster, namespace, [*objects, template, workflow])
 
 
+def _kustomize(cluster: KubeCluster, place: Path) -> list[Any]:
+    return list(yaml.safe_load_all(cluster.kubectl("kustomize", str(place))))
+
+
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_what_is_shipped_is_taken(cluster: KubeCluster, namespace: str, overlay: str) -> None:
-    objects = list(yaml.safe_load_all(cluster.kubectl("kustomize", str(HOME / overlay))))
+    objects = _kustomize(cluster, HOME / "overlays" / overlay)
     assert lint(objects) == []
     _check(cluster, namespace, objects)
+
+
+@pytest.fixture(scope="module")
+def of_a_reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped folder with one file changed, as the guide says."""
+    home = tmp_path_factory.mktemp("reader") / "kubernetes"
+    shutil.copytree(HOME, home)
+    settings = home / "settings" / "kustomization.yaml"
+    text = settings.read_text()
+    for old, new in (
+        (f"namespace: {NAMESPACE}\n", "namespace: team\n"),
+        ("registry.example.org/shardmill", "registry.corp.example/ml/mill"),
+        (f"newTag: {__version__}", "newTag: '7'"),
+        ("s3://my-bucket/runs", "s3://data/runs"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    settings.write_text(text)
+    return home
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_one_file_is_all_that_a_reader_changes(cluster: KubeCluster, of_a_reader: Path, overlay: str) -> None:
+    objects = _kustomize(cluster, of_a_reader / "overlays" / overlay)
+    said = json.dumps(objects)
+    assert said.count("shardmill:") == 0, "an image"
+    assert said.count("registry.corp.example/ml/mill:7") >= 1 + ("pool" in OVERLAYS[overlay])
+    assert ".shardmill.svc" not in said
+    spaces = {made["metadata"].get("namespace", "team") for made in objects}
+    spaces |= {each["namespace"] for made in objects for each in made.get("subjects", ())}
+    assert spaces == {"team"}
+    if "nightly" not in OVERLAYS[overlay] and "eks" not in OVERLAYS[overlay]:
+        assert "my-bucket" not in said
+
+
+def test_the_chart_makes_the_same_objects(cluster: KubeCluster, of_a_reader: Path) -> None:
+    """Of the same folder, image and namespace; the chart leaves the namespace itself to Helm."""
+    pairs = {"keda": {}, "hpa": {"workers": {"scaler": "hpa"}}, "argo": {"argo": {"enabled": True}}}
+    pairs["argo"] |= {"workers": {"scaler": "none"}, "monitor": {"enabled": False}}
+    for overlay, values in pairs.items():
+        shipped = {
+            (o["kind"], o["metadata"]["name"]): o for o in _kustomize(cluster, of_a_reader / "overlays" / overlay)
+        }
+        shipped.pop(("Namespace", "team"))
+        made = {
+            (o["kind"], o["metadata"]["name"].removesuffix("-team")): o
+            for o in render_chart(merge_values(VALUES, values))
+        }
+        assert made.keys() == shipped.keys()
+        for name, each in made.items():
+            if not name[0].startswith("Cluster"):
+                assert each == shipped[name], name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_the_chart_makes_is_taken(cluster: KubeCluster, namespace: str, case: str) -> None:
+    _check(cluster, namespace, render_chart(merge_values(VALUES, CASES[case])))
 
 
 def test_what_is_shipped_is_what_the_code_makes() -> None:

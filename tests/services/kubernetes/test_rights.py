@@ -11,7 +11,7 @@ import pytest
 
 from shardmill.engines.kubernetes.argo import ACCOUNT, make_rights
 from shardmill.engines.kubernetes.manifests import job_name
-from shardmill.engines.kubernetes.rights import NAME, NEEDED, make_role
+from shardmill.engines.kubernetes.rights import ARGO, HELPFUL, NAME, NEEDED, make_role
 from shardmill.run import start, stop
 from tests.support.cli import Cli
 from tests.support.engine_contract import live_workers
@@ -61,9 +61,10 @@ def test_the_accounts_may_do_nothing_else(cluster: KubeCluster, as_submitter: Ku
         rows = [line.partition(" ") for line in lines]
         return {resource: set(rest[rest.rindex("[") + 1 : -1].split()) for resource, _, rest in rows if resource}
 
-    asked = {f"{resource}.{group}" if group else resource: set(verbs) for (group, resource), verbs in NEEDED.items()}
+    every = {**NEEDED, **ARGO, **HELPFUL}
+    asked = {f"{resource}.{group}" if group else resource: set(verbs) for (group, resource), verbs in every.items()}
     anybody = {name for name in rights("default") if "review" in name}
-    assert {name: verbs for name, verbs in rights(NAME).items() if name not in anybody} == asked | {"nodes": {"list"}}
+    assert {name: verbs for name, verbs in rights(NAME).items() if name not in anybody} == asked
     assert not set(rights("default")) - anybody
 
 

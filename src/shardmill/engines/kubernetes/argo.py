@@ -173,7 +173,9 @@ def wrap_steps(
     """The spec of a workflow: its parameters and its steps, with what all its pods share."""
     options = replace(options, service_account=options.service_account or ACCOUNT)
     pod = make_pod(options, (), instance=name)
-    moved = {each: pod["spec"][each] for each in _OF_WORKFLOW if each in pod["spec"]}
+    # Pods with GPUs have their own tolerations; the others stay away from such nodes.
+    pod["spec"]["tolerations"] = [dict(each) for each in options.tolerations]
+    moved = {each: pod["spec"][each] for each in _OF_WORKFLOW if pod["spec"].get(each)}
     known = ("containers", *_OF_WORKFLOW, *_OF_EXECUTOR)
     patch = {each: value for each, value in pod["spec"].items() if each not in known}
     return {
@@ -194,7 +196,7 @@ def wrap_steps(
 
 def _make_steps(task: ArgoTask, options: PodOptions, run: str, merged: str) -> list[dict[str, Any]]:
     """The templates of a workflow. Only workers, and a pod that does all by itself, have GPUs."""
-    light = replace(options, gpus=0)
+    light = options.light()
     device = "--device=cuda" if options.gpus else "--device=cpu"
     value = "{{workflow.parameters.%s}}"
     of_items = [f"--{name}={value % name}" for name in (*task.given, *task.free)] + list(task.fixed)
@@ -233,11 +235,13 @@ def make_dag(name: str, tasks: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
 
 def make_step(name: str, options: PodOptions, arguments: Sequence[str]) -> dict[str, Any]:
-    (container,) = make_pod(options, arguments, instance=name)["spec"]["containers"]
+    pod = make_pod(options, arguments, instance=name)["spec"]
+    (container,) = pod["containers"]
     # Argo names it itself.
     del container["name"]
     return {
         "name": name,
+        **({"tolerations": pod["tolerations"]} if options.gpus else {}),
         "pendingTimeout": _PENDING,
         "retryStrategy": {
             "limit": str(RETRIES),

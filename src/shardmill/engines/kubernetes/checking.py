@@ -14,11 +14,13 @@ from shardmill.engines.kubernetes.api import ClusterApi, Json
 from shardmill.engines.kubernetes.job import JOBS, RunJob
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.pod import RUN, make_pod
-from shardmill.engines.kubernetes.rights import HELPFUL, NEEDED
+from shardmill.engines.kubernetes.rights import NEEDED
 from shardmill.engines.kubernetes.start import StartWatch, most_gpus
 from shardmill.engines.kubernetes.state import PodEnd, end_of_pod, has_begun
 
-_POD_S, _LOOK_S = 55.0, 1.0
+# A pod starts within a minute, or, if a node is made for it, within minutes.
+_POD_S, _NODE_S, _LOOK_S = 55.0, 600.0, 1.0
+_POOLS = ("karpenter.sh", "nodepools", "list")
 # Another program may have the same group: Argo CD has that of Argo Workflows.
 _FRONTS = {
     "argoproj.io/v1alpha1": ("workflowtemplates", "--engine argo"),
@@ -85,11 +87,39 @@ def find_fronts(api: ClusterApi) -> Iterator[ClusterFact]:
 
 def _gpus(api: ClusterApi, options: PodOptions | None) -> ClusterFact:
     resource, wanted = (options.gpu_resource, options.gpus) if options is not None else ("nvidia.com/gpu", 0)
-    if not all(_may(api, right) for right in _rights(HELPFUL)):
+    if not _may(api, ("", "nodes", "list")):
         return ClusterFact("gpus", True, "unknown: nodes may not be listed")
     most = most_gpus(api, resource)
     said = f"the largest node has {most} {resource}" + (f", a pod asks for {wanted}" if wanted else "")
-    return ClusterFact("gpus", most >= wanted, said, "Ask for less with --set gpus=…, or add a pool of nodes.")
+    if options is not None and most < wanted:
+        if pools := _pools_with(api, options):
+            return ClusterFact("gpus", True, f"{said}; the node pool {pools[0]} may make one that has them")
+        if options.wait_s:
+            return ClusterFact("gpus", True, f"{said}; waiting up to {options.wait_s} s for one that has them")
+    fix = "Ask for less with --set gpus=…, add a pool of nodes, or wait for a node: --set wait_s=600"
+    return ClusterFact("gpus", most >= wanted, said, fix)
+
+
+def _pools_with(api: ClusterApi, options: PodOptions) -> list[str]:
+    """Karpenter's pools of nodes that may have such GPUs, and the labels that the pod asks for."""
+    path = "/apis/karpenter.sh/v1"
+    offered = (api.find(path) or {}).get("resources") or ()
+    if not any(each["name"] == "nodepools" for each in offered) or not _may(api, _POOLS):
+        return []
+    found = []
+    for pool in api.items(f"{path}/nodepools")[0]:
+        limits, template = pool["spec"].get("limits") or {}, pool["spec"].get("template") or {}
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        chosen = all(labels.get(name) == value for name, value in options.selector.items() if _is_own(name))
+        if chosen and int(limits.get(options.gpu_resource, 0)) >= options.gpus:
+            found.append(str(pool["metadata"]["name"]))
+    return found
+
+
+def _is_own(label: str) -> bool:
+    """Whether a label is the user's: Karpenter and the cloud set others when they make a node."""
+    domain = label.rpartition("/")[0]
+    return not domain.endswith(("kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.k8s.aws"))
 
 
 def _check_pod(api: ClusterApi, options: PodOptions, place: str) -> Iterator[ClusterFact]:
@@ -128,14 +158,15 @@ def _judge_pod(end: PodEnd, options: PodOptions, place: str) -> Iterator[Cluster
 
 def _wait_for_pod(api: ClusterApi, job: str, options: PodOptions) -> PodEnd:
     """How the pod of a Job ended; raises why it cannot start."""
-    watch, deadline = StartWatch(api, job, options.wait_s), time.monotonic() + _POD_S
+    watch, began = StartWatch(api, job, options.wait_s), time.monotonic()
     while True:
         pods, _ = api.items(api.path("pods"), labelSelector=f"batch.kubernetes.io/job-name={job}")
         for pod in pods:
             if (end := end_of_pod(pod)) is not None and has_begun(pod):
                 return end
         troubles = watch.look(pods, any(map(has_begun, pods)), 1)
-        if time.monotonic() > deadline:
+        patience_s = _NODE_S if any(each.awaits_node for each in troubles) else _POD_S
+        if time.monotonic() - began > max(patience_s, options.wait_s):
             why = str(troubles[0]) if troubles else "it has not ended"
             raise EngineRefused(f"The pod of the check: {why}", hint=f"kubectl -n {api.namespace} describe job {job}")
         time.sleep(_LOOK_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from shardmill.core.errors import SpecError
@@ -23,6 +23,8 @@ _QUANTITIES = ("cpu", "memory", "shm")
 _NAMES = ("namespace", "secret", "service_account", "pull_secret", "priority_class")
 _MAPPINGS = ("selector", "labels", "annotations", "env")
 _SHORTEST_GRACE_S = 15
+# Planning, merging and verifying take one core, and memory that does not grow with the data.
+_LIGHT_CPU, _LIGHT_MEMORY = "1", "4Gi"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,26 @@ class PodOptions:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
+
+    def light(self) -> PodOptions:
+        """Of a pod that plans, merges or verifies: no GPU, and on any node that has a core and some memory."""
+        cpu, memory = _least(self.cpu, _LIGHT_CPU), _least(self.memory, _LIGHT_MEMORY)
+        return replace(self, gpus=0, cpu=cpu, memory=memory)
+
+
+def _least(given: str, enough: str) -> str:
+    return min(given, enough, key=_amount) if given else ""
+
+
+def _amount(quantity: str) -> float:
+    """The number that a quantity stands for.
+
+    >>> _amount("500m") < _amount("1") < _amount("4G") < _amount("4Gi")
+    True
+    """
+    number, unit = re.fullmatch(r"([\d.]+)(\D*)", quantity).groups()  # type: ignore[union-attr]
+    power = "kmgtpe".find(unit[:1].lower()) + 1
+    return float(number) * (1e-3 if unit == "m" else (1024 if unit.endswith("i") else 1000) ** power)
 
 
 def read_pod_options(execution: Execution, more: Iterable[str] = ()) -> PodOptions:

@@ -87,7 +87,7 @@ def make_pod_spec(
         "serviceAccountName": options.service_account,
         "priorityClassName": options.priority_class,
         "nodeSelector": dict(options.selector),
-        "tolerations": [dict(each) for each in options.tolerations],
+        "tolerations": _tolerations(options),
         "imagePullSecrets": [{"name": options.pull_secret}] if options.pull_secret else [],
         "topologySpreadConstraints": _spread(options),
     }
@@ -166,6 +166,14 @@ def _volume(volume: PodVolume) -> dict[str, Any]:
     if volume.kind == "image":
         return {"image": {"reference": volume.name, "pullPolicy": "IfNotPresent"}}
     return {"emptyDir": {"sizeLimit": volume.size} if volume.size else {}}
+
+
+def _tolerations(options: PodOptions) -> list[dict[str, Any]]:
+    """Those of the options, and that of the taint that keeps pods without GPUs from nodes that have some."""
+    given = [dict(each) for each in options.tolerations]
+    if options.gpus and all(each.get("key") != options.gpu_resource for each in given):
+        given.append({"key": options.gpu_resource, "operator": "Exists", "effect": "NoSchedule"})
+    return given
 
 
 def _spread(options: PodOptions) -> list[dict[str, Any]]:

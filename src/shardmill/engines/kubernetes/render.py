@@ -16,7 +16,9 @@ from shardmill.engines.kubernetes.scaling import PoolSize, make_scaled_job
 from shardmill.engines.kubernetes.scheduled import Schedule, make_cron_job, make_cron_workflow
 from shardmill.engines.kubernetes.tuning import make_pipeline, make_tuning
 from shardmill.plan.limits import parse_duration
+from shardmill.plan.options import declared
 from shardmill.plan.spec import Execution, Spec
+from shardmill.plugins import find_verb
 
 KINDS = ("job", "argo", "pool", "cron")
 # What refreshes a run that is there. Of a spec it needs only what the pods are like.
@@ -24,6 +26,11 @@ REFRESHES = ("refresh", "argo-refresh")
 # Options of the fronts, beside those of the pod.
 FRONT_OPTIONS = ("template", "schedule", "timezone", "deadline", "keep_editions", "most", "shards_per_worker")
 _NIGHTLY, _DEADLINE = "0 2 * * *", "1d"
+# Parameters and steps of a template, or what its pods are.
+_OF_TEMPLATE = {
+    "work": ("source", "text", "id", "keep", "task", "params"),
+    "execution": ("engine", "engine_options", "workers", "device", "places", "then"),
+}
 
 
 def check_kind(kind: str, *others: str) -> None:
@@ -94,7 +101,25 @@ def _task_of(spec: Spec, out: str, *, parallel: bool) -> ArgoTask:
         "workers": str(spec.execution.workers or 1),
         **({"model": str(params.pop("model"))} if params.get("model") else {}),
     }
-    return replace(found, fixed=tuple(_flags(params)), defaults=defaults)
+    return replace(found, fixed=(*_flags(params), *_settings(spec, found.verb)), defaults=defaults)
+
+
+def _settings(spec: Spec, verb: str) -> Iterable[str]:
+    """What else the spec says, as flags of the verb."""
+    known = {each.name: each for each in declared(find_verb(verb).part("options"))}
+    for table, said in (("work", spec.work), ("execution", spec.execution)):
+        for name, usual in type(said).model_fields.items():
+            value = getattr(said, name)
+            if name in _OF_TEMPLATE[table] or value == usual.default:
+                continue
+            if name not in known or isinstance(value, bool | dict):
+                raise SpecError(
+                    f"A template has no place for {name} of [{table}].",
+                    hint="Leave it out, or use --engine argo: it plans here, with everything that a spec says.",
+                )
+            several = value if isinstance(value, tuple) else (value,)
+            for each in several if known[name].about.repeats else [",".join(map(str, several))]:
+                yield f"{known[name].flag}={each}"
 
 
 def _flags(params: Mapping[str, Any]) -> Iterable[str]:

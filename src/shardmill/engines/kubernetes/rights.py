@@ -12,8 +12,16 @@ NEEDED: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "pods/log"): ("get",),
     ("", "events"): ("list",),
 }
-# Without it a pod that asks for more GPUs than any node has waits for ever: a larger node might come.
-HELPFUL: dict[tuple[str, str], tuple[str, ...]] = {("", "nodes"): ("list",)}
+# What `--engine argo` needs beside them: its template is read, its workflow placed, watched and ended.
+ARGO: dict[tuple[str, str], tuple[str, ...]] = {
+    ("argoproj.io", "workflowtemplates"): ("get", "list"),
+    ("argoproj.io", "workflows"): ("get", "create", "delete"),
+}
+# Without them a pod that asks for more GPUs than any node has waits for ever: a larger node might come.
+HELPFUL: dict[tuple[str, str], tuple[str, ...]] = {
+    ("", "nodes"): ("list",),
+    ("karpenter.sh", "nodepools"): ("list",),
+}
 
 
 def make_role(namespace: str) -> list[dict[str, Any]]:
@@ -37,7 +45,7 @@ def make_role(namespace: str) -> list[dict[str, Any]]:
     version = {"apiVersion": f"{rbac}/v1"}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": within, "automountServiceAccountToken": False},
-        {**version, "kind": "Role", "metadata": within, "rules": rules(NEEDED)},
+        {**version, "kind": "Role", "metadata": within, "rules": rules(NEEDED | ARGO)},
         {**version, "metadata": within, **bind("RoleBinding", "Role")},
         {**version, "kind": "ClusterRole", "metadata": overall, "rules": rules(HELPFUL)},
         {**version, "metadata": overall, **bind("ClusterRoleBinding", "ClusterRole")},

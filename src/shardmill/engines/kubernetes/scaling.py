@@ -13,11 +13,13 @@ from shardmill.engines.kubernetes.pod import make_labels, make_pod
 
 POOL = "shardmill-pool"
 METRIC = "shardmill_backlog_shards"
+# Pods select nodes by it, so that no pool stands in for another one.
+POOL_LABEL = "shardmill/pool"
 _POLL_S = 15
 # A worker that ends holds its shards no more; one that has just begun has not claimed any yet.
 _SETTLE_S = 300
 _KEPT_S = 3600
-# EC2 instance types by need: the smallest GPU that fits is the cheapest one that works.
+# EC2 instance types with one GPU by need: the smallest that fits is the cheapest one that works.
 FAMILIES = {
     "shardmill-small": ("g4dn", "g6"),
     "shardmill-medium": ("g5", "g6e"),
@@ -156,10 +158,10 @@ def make_node_pools(cluster: str, role: str, families: Sequence[str] = tuple(FAM
             },
         }
     ]
-    for name in families:
-        # Of two pools that fit, the one with the greater weight is used: spot while there is some.
-        for kind, weight in (("spot", 100), ("on-demand", 10)):
-            made.append(_node_pool(f"{name}-{kind}", FAMILIES[name], kind, weight))
+    # Of two pools that fit, the one with the greater weight is used: of each size, spot while there is some.
+    kinds = [(name, kind) for name in families for kind in ("spot", "on-demand")]
+    for rank, (name, kind) in enumerate(kinds):
+        made.append(_node_pool(f"{name}-{kind}", FAMILIES[name], kind, 10 * (len(kinds) - rank)))
     return made
 
 
@@ -176,7 +178,7 @@ def _node_pool(name: str, families: Sequence[str], kind: str, weight: int) -> di
             "limits": {"nvidia.com/gpu": "32"},
             "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "60s"},
             "template": {
-                "metadata": {"labels": {"shardmill/pool": name.removesuffix(f"-{kind}")}},
+                "metadata": {"labels": {POOL_LABEL: name.removesuffix(f"-{kind}")}},
                 "spec": {
                     "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "shardmill"},
                     "expireAfter": "336h",
@@ -185,6 +187,8 @@ def _node_pool(name: str, families: Sequence[str], kind: str, weight: int) -> di
                         among("karpenter.sh/capacity-type", kind),
                         among("karpenter.k8s.aws/instance-family", *families),
                         among("kubernetes.io/arch", "amd64"),
+                        # A worker has one GPU: a machine with eight waits for seven more.
+                        among("karpenter.k8s.aws/instance-gpu-count", "1"),
                     ],
                 },
             },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from shardmill.core.errors import SpecError
@@ -92,7 +92,7 @@ def make_cron_workflow(run: str, options: PodOptions, schedule: Schedule, flags:
     report = ["kubernetes", "report", ended, "--status={{workflow.status}}", "--", parameter]
     steps = [
         make_step(_REFRESH, options, _arguments(parameter, options, flags)),
-        make_step("report", replace(options, gpus=0), report),
+        make_step("report", options.light(), report),
     ]
     spec = wrap_steps(name, _REFRESH, [{"name": "run", "value": run}], steps, options)
     spec["activeDeadlineSeconds"] = schedule.deadline_s

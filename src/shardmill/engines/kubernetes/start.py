@@ -53,7 +53,7 @@ class StartWatch:
             return
         if trouble.lasting or trouble.volume:
             raise EngineRefused(f"No pod can start: {trouble}", hint=trouble.hint)
-        if "being made" not in trouble.said and waiting and (lack := self._lack_of_gpus(waiting[0])):
+        if not trouble.awaits_node and waiting and (lack := self._lack_of_gpus(waiting[0])):
             raise EngineRefused(f"No pod can start: {lack}.", hint=trouble.hint)
 
     def _lack_of_gpus(self, pod: Json) -> str:

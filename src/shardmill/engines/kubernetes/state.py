@@ -49,7 +49,7 @@ class PodEnd:
 class StartTrouble:
     """Why a pod does not start, in the cluster's words, and what to do. Waiting helps unless it is `lasting`.
 
-    A `volume` is made within a moment, or never.
+    A `volume` is made within a moment, or never. A pod that `awaits_node` is one that an autoscaler makes a node for.
     """
 
     reason: str
@@ -57,6 +57,7 @@ class StartTrouble:
     hint: str
     lasting: bool = False
     volume: bool = False
+    awaits_node: bool = False
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.said}" if self.said else self.reason
@@ -111,7 +112,7 @@ def start_trouble(pod: Json, events: Sequence[Json] = ()) -> StartTrouble | None
         # A name before it: a scheduler that cannot preempt ends with "not found", too.
         missing, unbound = '" not found' in said, "unbound immediate" in said
         hint = _WAITS["FailedMount" if missing or unbound else "FailedScheduling"]
-        return StartTrouble(str(unplaced.get("reason") or "Unschedulable"), said, hint, missing, unbound)
+        return StartTrouble(str(unplaced.get("reason") or "Unschedulable"), said, hint, missing, unbound, comes)
     return event_trouble(events)
 
 

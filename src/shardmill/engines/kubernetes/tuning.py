@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from shardmill.engines.kubernetes.argo import API, PLANNED, make_dag, make_metadata, make_step, wrap_steps
@@ -36,7 +35,7 @@ def make_tuning(options: PodOptions) -> dict[str, Any]:
 def make_pipeline(options: PodOptions) -> dict[str, Any]:
     """A study of `train`; its best trial trained; a source embedded by that model; answers over it measured."""
     value = "{{workflow.parameters.%s}}"
-    device, light = _device(options), replace(options, gpus=0)
+    device, light = _device(options), options.light()
     # A step has the name of the verb that it runs, its first argument.
     steps = (
         ["train", f"--study={_RUN}", device, f"--out={value % 'best'}"],
@@ -57,7 +56,7 @@ def make_pipeline(options: PodOptions) -> dict[str, Any]:
 
 def _trial_steps(options: PodOptions) -> list[dict[str, Any]]:
     """The steps of a study. Who installs the template allows the objective that a study names."""
-    light, device = replace(options, gpus=0), _device(options)
+    light, device = options.light(), _device(options)
     several = [f"--workers={options.gpus}"] if options.gpus > 1 else []
     workers = "--workers={{workflow.parameters.workers}}"
     ended = "--workflow={{workflow.namespace}}/{{workflow.name}}"

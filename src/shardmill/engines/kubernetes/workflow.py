@@ -221,7 +221,8 @@ class WorkflowPlacement:
         troubles = self._look_at_start(pods)
         counts = Counter((pod.get("status") or {}).get("phase", "Pending").lower() for pod in pods)
         said = ", ".join(f"{counts[each]} {each}" for each in ("running", "pending") if counts[each])
-        self._say(f"argo workflow {name}: {said or 'no pod yet'}" + (f" ({troubles[0]})" if troubles else ""))
+        none = "between two steps" if self._has_begun else "no pod yet"
+        self._say(f"argo workflow {name}: {said or none}" + (f" ({troubles[0]})" if troubles else ""))
         return True
 
     def _look_at_start(self, pods: list[Json]) -> list[StartTrouble]:

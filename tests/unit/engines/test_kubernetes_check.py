@@ -9,7 +9,9 @@ from tests.support.libraries import needed
 needed("lightkube")
 
 from shardmill.engines.kubernetes.api import ClusterApi  # noqa: E402
-from shardmill.engines.kubernetes.checking import find_fronts  # noqa: E402
+from shardmill.engines.kubernetes.checking import _gpus, find_fronts  # noqa: E402
+from shardmill.engines.kubernetes.options import PodOptions  # noqa: E402
+from shardmill.engines.kubernetes.scaling import POOL_LABEL, make_node_pools  # noqa: E402
 
 
 class _Offering:
@@ -32,3 +34,59 @@ def test_a_group_that_another_program_installed_is_no_front() -> None:
     ]
     both = _Offering(argoproj=["applications", "workflowtemplates"], keda=["scaledjobs"])
     assert [fact.said for fact in find_fronts(cast(ClusterApi, both))] == ["installed", "installed"]
+
+
+class _Empty(_Offering):
+    """A cluster without a node that has GPUs, with pools of nodes."""
+
+    def __init__(self, *pools: dict[str, Any]) -> None:
+        super().__init__(karpenter=["nodepools"] if pools else [])
+        self._pools = pools
+
+    def ask(self, method: str, path: str, body: Any) -> Any:
+        return {"status": {"allowed": True}}
+
+    def items(self, path: str) -> tuple[list[Any], str]:
+        return ([*self._pools] if path.endswith("/nodepools") else [{"status": {"allocatable": {"cpu": "4"}}}]), ""
+
+    namespace = "ml"
+
+
+def _said(api: _Empty, **options: Any) -> tuple[bool, str]:
+    fact = _gpus(cast(ClusterApi, api), PodOptions("example.org/shardmill:1", **options))
+    return fact.ok, fact.said
+
+
+def test_nodes_that_a_pool_makes_are_waited_for() -> None:
+    """From zero: no node has a GPU before the first pod asks for one."""
+    pools = _Empty(*(each for each in make_node_pools("c", "r") if each["kind"] == "NodePool"))
+    assert _said(pools) == (
+        True,
+        "the largest node has 0 nvidia.com/gpu, a pod asks for 1; "
+        "the node pool shardmill-small-spot may make one that has them",
+    )
+    ok, said = _said(pools, selector={POOL_LABEL: "shardmill-large", "topology.kubernetes.io/zone": "a"})
+    assert ok
+    assert "the node pool shardmill-large-spot may" in said
+
+
+def test_a_kind_that_no_pool_has_fails_at_once() -> None:
+    pools = _Empty(*(each for each in make_node_pools("c", "r") if each["kind"] == "NodePool"))
+    for wrong in ({"gpu_resource": "nvidia.com/gpuu"}, {"gpus": 64}, {"selector": {POOL_LABEL: "shardmill-tiny"}}):
+        assert not _said(pools, **wrong)[0]
+    assert not _said(_Empty())[0]
+    assert _said(_Empty(), wait_s=600) == (
+        True,
+        "the largest node has 0 nvidia.com/gpu, a pod asks for 1; waiting up to 600 s for one that has them",
+    )
+
+
+def test_a_small_machine_on_demand_comes_before_a_large_one_on_spot() -> None:
+    pools = [each for each in make_node_pools("c", "r") if each["kind"] == "NodePool"]
+    ranked = sorted(pools, key=lambda each: -each["spec"]["weight"])
+    assert [each["metadata"]["name"] for each in ranked][:3] == [
+        "shardmill-small-spot",
+        "shardmill-small-on-demand",
+        "shardmill-medium-spot",
+    ]
+    assert len({each["spec"]["weight"] for each in pools}) == len(pools)

@@ -1,0 +1,129 @@
+"""The image of the pods: every verb of every template works with the packages that its extras bring, and no others."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from shardmill.plugins import find_verb
+from tests.support.libraries import needed
+
+needed("yaml")
+from tools.manifests import make_objects  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+CONTAINERFILE = ROOT / "deploy" / "Containerfile"
+# Imports what belongs to a package of the image, or to Python, and nothing else of what is installed here.
+ALONE = """
+import json, sys
+from importlib.abc import MetaPathFinder
+
+absent = set(json.loads(sys.argv[1]))
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from shardmill.cli import main
+sys.argv = ["shardmill", *sys.argv[2:]]
+main()
+"""
+STUDY = """
+[work]
+call = "tests.support.objectives:quadratic"
+trials = 2
+
+[space]
+x = {low = -5.0, high = 5.0}
+n = {low = 1, high = 8}
+way = ["a", "b"]
+"""
+
+
+def extras_of_image() -> set[str]:
+    found = re.search(r"^ARG EXTRAS=(\S+)$", CONTAINERFILE.read_text(), re.M)
+    assert found
+    return set(found[1].split(","))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def packages_with(extras: set[str]) -> set[str]:
+    """What pip would install for them, of what is installed here."""
+    from packaging.requirements import Requirement
+
+    found, open_ = set[tuple[str, str]](), {("shardmill", ""), *(("shardmill", each) for each in extras)}
+    while open_:
+        name, extra = open_.pop()
+        found.add((name, extra))
+        try:
+            asked = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        for requirement in map(Requirement, asked):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                named = _plain(requirement.name)
+                open_ |= {(named, each) for each in ("", *requirement.extras)} - found
+    return {name for name, _ in found}
+
+
+@cache
+def absent_from_image() -> list[str]:
+    """Modules that are installed here and are not in the image."""
+    there = packages_with(extras_of_image())
+    owners = metadata.packages_distributions()
+    ours = {"shardmill", "tests", "tools", "docs", "benchmarks", "campaigns", "examples"}
+    return sorted(
+        module
+        for module, names in owners.items()
+        if module not in ours and not {_plain(name) for name in names} & there
+    )
+
+
+def steps() -> dict[str, list[str]]:
+    """The verbs of all templates, each with the arguments of one of its steps."""
+    made = [each for name in ("argo", "nightly") for each in make_objects()[name]]
+    specs = [each["spec"].get("workflowSpec", each["spec"]) for each in made if "Workflow" in each["kind"]]
+    words = [step["container"]["args"] for spec in specs for step in spec["templates"] if "container" in step]
+    return {each[0]: each for each in words}
+
+
+def run_alone(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    command = [sys.executable, "-c", ALONE, json.dumps(absent_from_image()), *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_the_image_has_what_the_verbs_of_the_templates_ask_for() -> None:
+    there = packages_with(extras_of_image())
+    assert len(steps()) > 8
+    every = set(metadata.metadata("shardmill").get_all("Provides-Extra") or ())
+    for name in steps():
+        for extra in {name} & every | {*find_verb(name).extras}:
+            assert packages_with({extra}) <= there, f"{name} needs {extra}"
+
+
+@pytest.mark.parametrize("verb", steps())
+def test_a_verb_of_a_template_begins_in_the_image(verb: str, tmp_path: Path) -> None:
+    done = run_alone([verb, "--help"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Usage: shardmill" in done.stdout
+
+
+def test_a_study_runs_in_the_image(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY)
+    done = run_alone(["tune", "study.toml", "--out", "study", "--device", "cpu"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert run_alone(["study", "study"], tmp_path).returncode == 0

@@ -115,9 +115,10 @@ class World:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _count(self, process: Process | None, what: str) -> None:
-        pass
+        self.outcome.counts["processes killed"] += what.startswith(("SIGKILL", "  dies"))
 
     def _note(self, process: Process | None, what: str) -> None:
+        self._count(process, what)
         self.outcome.trace.append(f"{self.turns.now:9.3f} {process.name if process else 'user':12} {what}")
 
     # what is replaced

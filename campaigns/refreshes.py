@@ -224,9 +224,12 @@ class RefreshWorld(World):
 
     def _prove_editions(self) -> None:
         """Every edition that can be read is as a fresh run of its state of the source would be."""
-        editions = Editions(self.url)
+        editions, gone = Editions(self.url), set[int]()
         for edition in editions.all():
-            if edition.pruned or not (edition.current or edition.was_read or edition.complete):
+            if edition.pruned:
+                gone.add(edition.number)
+            # One that was never read is refused once the one that it is made from is gone.
+            if edition.pruned or not (edition.was_read or (edition.complete and edition.base not in gone)):
                 continue
             ledger = Ledger(editions.open(edition.number))
             plan = ledger.plan()

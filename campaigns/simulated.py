@@ -63,8 +63,9 @@ class Turns:
     def spawn(self, body: Callable[[], None], owner: Owner | None = None) -> Turn:
         """Start a thread; its turn comes later, at the present time."""
         turn = Turn(owner)
-        self.wake(turn)
+        # It gets a turn only once it is there: if the machine has no more threads, that is told, and nobody waits.
         threading.Thread(target=self._run, args=(body, turn), daemon=True).start()
+        self.wake(turn)
         return turn
 
     def wake(self, turn: Turn) -> None:

@@ -8,6 +8,8 @@ from campaigns.planted_bugs import REFRESH_BUGS
 from campaigns.refreshes import play
 
 SEEDS, SEARCHED = 20, 200
+# Seeds that failed once: 329 left an edition that was never read, made from one that was pruned meanwhile.
+FAILED = (329,)
 # The first seed that shows each planted bug, which is played before the others.
 SHOWS = {
     "begun-again": 9,
@@ -25,6 +27,11 @@ def test_every_read_is_one_edition_and_whole_whatever_happens(first: int) -> Non
     for seed in range(first, first + 10):
         faults = play(seed).faults
         assert not faults, f"{faults[0]}\nplay it again: python -m campaigns.refreshes --seed {seed}"
+
+
+@pytest.mark.parametrize("seed", FAILED)
+def test_a_seed_that_failed_once_is_clean(seed: int) -> None:
+    assert play(seed).faults == []
 
 
 def test_a_seed_always_plays_the_same() -> None:

@@ -3,6 +3,7 @@ and nothing of others is touched."""
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -233,9 +234,53 @@ def test_what_cannot_be_brought_up_is_refused(
     write(source, make_rows(39))
     again(tmp_path / "run")
     monkeypatch.setattr("shardmill.ledger.editions.GRACE_S", 0.0)
-    assert prune(tmp_path / "run", 1).pruned
+    assert 1 in prune(tmp_path / "run", 1, even_delivered=True).pruned
     with pytest.raises(UsageError, match="has edition 1 of this run: it was pruned"):
         deliver(Run(tmp_path / "run"), f"{address}#others")
+
+
+def test_an_edition_that_a_store_has_is_not_pruned(
+    source: Path, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch, shardmill: Cli
+) -> None:
+    monkeypatch.setattr("shardmill.ledger.editions.GRACE_S", 0.0)
+    deliver(begin(spec_of(source), tmp_path / "run"), address)
+    for n in (39, 38):
+        write(source, make_rows(n))
+        again(tmp_path / "run")
+    said = shardmill("prune", tmp_path / "run", "--keep-editions", 1)
+    lines = said.err.splitlines()
+    assert lines[0].startswith(f"Edition 1 stays: {address} has it"), said
+    assert f"shardmill load --from {tmp_path / 'run'} --to {address} " in lines[0].replace("'", "")
+    assert lines[1:] == ["Deleted: edition 2."]
+    assert json.loads(shardmill("prune", tmp_path / "run", "--keep-editions", 1, "--json").out)["held"] == {
+        "1": [address]
+    }
+    run = Run(tmp_path / "run")
+    assert deliver(run, address) == 38
+    is_there(run, address)
+    assert 1 in prune(tmp_path / "run", 1).pruned, "the store has a later one now"
+    write(source, make_rows(37))
+    again(tmp_path / "run")
+    found = prune(tmp_path / "run", 1)
+    assert found.held == {3: [address]}
+    deliver(Run(tmp_path / "run"), address)
+    is_there(Run(tmp_path / "run"), address)
+
+
+def test_a_refresh_that_keeps_few_editions_keeps_that_of_a_store_that_is_away(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shardmill: Cli
+) -> None:
+    monkeypatch.setattr("shardmill.ledger.editions.GRACE_S", 0.0)
+    address = PLACES["sqlite"].format(tmp_path)
+    deliver(begin(spec_of(source), tmp_path / "run"), address)
+    for n in (39, 38):
+        write(source, make_rows(n))
+        said = shardmill("refresh", tmp_path / "run", "--device", "cpu", "--keep-editions", 1)
+        assert said.status == 0, said
+        assert said.err.count(f"Edition 1 stays: {address} has it") == 1
+    assert [edition.pruned for edition in Editions(tmp_path / "run").all()] == [False, True, False]
+    deliver(Run(tmp_path / "run"), address)
+    is_there(Run(tmp_path / "run"), address)
 
 
 def test_a_refresh_delivers_to_where_the_run_was_delivered(source: Path, tmp_path: Path, shardmill: Cli) -> None:

@@ -24,7 +24,7 @@ from shardmill.sinks.address import find_delivery
 from shardmill.sinks.base import Delivery
 from tests.contract.sinks.test_deliveries import rows_of
 from tests.contract.test_refresh import EDITS, Rows, again, begin, change, make_rows, spec_of, write, write_all
-from tests.support.cli import Cli, assert_told
+from tests.support.cli import Cli, Said, assert_told
 from tests.support.libraries import needed
 
 PLACES = {
@@ -80,6 +80,18 @@ def refreshed(source: Path, out: Path) -> Run:
     return Run(out)
 
 
+MARKING = ["sqlite", "duckdb", pytest.param("postgres", marks=pytest.mark.services)]
+
+
+def marked(run: Run, address: str) -> set[str]:
+    """The ids of the rows that are marked as gone."""
+    store: Any = find_delivery(address).part("delivery")(address, delivery.shipment_of(run.ledger, run.plan))
+    try:
+        return {id for (id,) in store.run(f"SELECT id FROM {store.table} WHERE {store.gone} IS NOT NULL")}
+    finally:
+        store.close()
+
+
 def deliver(run: Run, address: str) -> int:
     """Without noting it: else a refresh would deliver, too."""
     rows: int = delivery.deliver_run(Ledger(run.ledger.url), run.plan, address, lease_s=0.2)["rows"]
@@ -113,6 +125,56 @@ def test_a_table_is_brought_up_to_the_newest_edition_and_back(source: Path, tmp_
     assert Editions(tmp_path / "run").switch(1, 2)
     deliver(run, address)
     is_there(run, address)
+
+
+@pytest.mark.parametrize("address", MARKING, indirect=True)
+def test_rows_that_are_gone_get_a_mark(source: Path, tmp_path: Path, address: str, shardmill: Cli) -> None:
+    address = f"{address}{'' if '#' in address else '#rows'}?gone=gone_at"
+    deliver(begin(spec_of(source), tmp_path / "run"), address)
+    run = refreshed(source, tmp_path / "run")
+    ids = [row["id"] for row in make_rows(40)]
+    gone = {ids[n] for n in (10, 11, *range(34, 39))}
+    assert deliver(run, address) == 35
+    is_there(run, address)
+    assert marked(run, address) == gone
+    assert seen_by(run, address)[1].endswith("; 7 rows there are marked as gone")
+    write(source, make_rows(36))
+    again(tmp_path / "run")
+    run = Run(tmp_path / "run")
+    deliver(run, address)
+    is_there(run, address)
+    assert marked(run, address) == {"first", "last", *ids[36:]}, "rows that came back have none"
+    assert Editions(tmp_path / "run").switch(3, 2)
+    deliver(Run(tmp_path / "run"), address)
+    assert marked(run, address) == gone, "as after the first turn"
+    is_there(Run(tmp_path / "run"), address)
+    said = shardmill("load", "--from", tmp_path / "run", "--to", address, "--as", "shown")
+    assert said.status == 0, said
+    store: Any = find_delivery(address).part("delivery")(address, delivery.shipment_of(run.ledger, run.plan))
+    assert store.run("SELECT count(*) FROM shown") == [(35,)]
+    store.run(f"UPDATE {store.table} SET gone_at = CURRENT_TIMESTAMP WHERE id = 'last'")
+    store.close()
+    assert not seen_by(Run(tmp_path / "run"), address)[0]
+    assert shardmill("load", "--from", tmp_path / "run", "--to", address, "--repair").status == 0
+    is_there(Run(tmp_path / "run"), address)
+    assert marked(run, address) == gone
+
+
+def test_marks_that_cannot_be_are_refused(source: Path, tmp_path: Path, shardmill: Cli) -> None:
+    begin(spec_of(source), tmp_path / "run")
+    begin(spec_of(source, id=()), tmp_path / "bare")
+    address = PLACES["sqlite"].format(tmp_path)
+
+    def load(run: str, to: str) -> Said:
+        return shardmill("load", "--from", tmp_path / run, "--to", to)
+
+    assert_told(load("run", f"lance:{tmp_path}/rows?gone=at"), 2, "The sink 'lance' cannot mark rows")
+    assert_told(load("run", f"{address}?gone=n"), 2, "the rows have a column n of their own")
+    assert_told(load("bare", f"{address}?gone=at"), 2, "nothing identifies the rows")
+    assert load("run", address).status == 0
+    assert_told(load("run", f"{address}?gone=at"), 2, "it has no column at")
+    assert load("run", f"{address}#two?gone=at").status == 0
+    assert_told(load("run", f"{address}#two"), 2, "it has a column at, which the result has not")
 
 
 def test_what_was_done_is_told(source: Path, tmp_path: Path, shardmill: Cli) -> None:
@@ -193,15 +255,18 @@ def postgres_or_sqlite(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[
     return f"sqlite:{tmp_path}/rows.db#rows", execute
 
 
-@given(edits=st.lists(st.tuples(st.sampled_from(EDITS), st.integers(0, 10**6)), min_size=1, max_size=8))
+@given(
+    edits=st.lists(st.tuples(st.sampled_from(EDITS), st.integers(0, 10**6)), min_size=1, max_size=8),
+    marks=st.sampled_from(["", "?gone=at"]),
+)
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_after_any_edits_a_table_has_the_rows_of_the_run(
-    edits: list[tuple[str, int]], tmp_path_factory: pytest.TempPathFactory
+    edits: list[tuple[str, int]], marks: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("edits")
     files: dict[str, Rows] = {"a.jsonl": make_rows(40), "b.jsonl": [{**r, "id": f"b{r['id']}"} for r in make_rows(9)]}
     write_all(folder / "source", files)
-    address = f"sqlite:{folder}/rows.db"
+    address = f"sqlite:{folder}/rows.db{marks}"
     deliver(begin(spec_of(folder / "source"), folder / "run"), address)
     for number, (what, at) in enumerate(edits):
         change(files, what, at, number)

@@ -26,7 +26,7 @@ from shardmill.plan.spec import Spec, Work, make_execution
 from shardmill.plugins import check_packages, find_verb
 from shardmill.results.delivery import deliveries_of, shipment_of
 from shardmill.results.recovery import recover_lineage
-from shardmill.run.changes import differences
+from shardmill.run.changes import differences, differences_of_work
 from shardmill.run.costs.cost import read_cost
 from shardmill.run.planner import make_plan
 from shardmill.run.planning import open_placer, permit, refuse_another_model, settle_by_task, write_plan
@@ -51,6 +51,7 @@ def refresh(
     place: str | os.PathLike[str],
     changes: Mapping[str, Any] | None = None,
     *,
+    work: Work | None = None,
     dry_run: bool = False,
     allow_shrink: bool = False,
     allow_code: bool = False,
@@ -60,19 +61,22 @@ def refresh(
     """Compare the source as it is now with the run, and make the next edition of the run from both.
 
     New and changed items are computed, the rows of all others are taken over; items that are gone leave the result.
-    A killed refresh goes on when it is started again. With `dry_run`, nothing is written.
+    A killed refresh goes on when it is started again. With `dry_run`, nothing is written. `work` is what is asked for
+    now, if that may be something else than what the run did: items whose rows depend on what differs are computed.
     """
     quiet, began = is_quiet(quiet), time.time()
     editions = Editions(place)
     number = editions.current()
     base = Ledger(editions.open(number))
     plan, settings = settle_base(editions, number)
-    if allow_code:
-        permission.allow(plan.code)
-    permission.check(plan.code)
+    if work is None:
+        if allow_code:
+            permission.allow(plan.code)
+        permission.check(plan.code)
     check_packages(plan.packages)
     refuse_unfit(base, plan)
-    refuse_another_model(base, plan)
+    if work is None:
+        refuse_another_model(base, plan)
     commits = base.commits.read_complete(plan)
     before = sum(commit.rows - commit.dropped * plan.work.takes_part for commit in commits)
 
@@ -87,12 +91,15 @@ def refresh(
             hint="Choose another: --engine local",
         )
     upcoming = editions.find_begun(number, REFRESH) or editions.highest() + 1
-    spec = Spec(work=plan.work.model_copy(update={"edition": upcoming}), execution=execution)
+    asked = plan.work if work is None else work.model_copy(update={"format": work.format or plan.work.format})
+    spec = Spec(work=asked.model_copy(update={"edition": upcoming}), execution=execution)
     permit(spec, of_model=allow_code)
     placer, devices = open_placer(spec, engine, quiet)
     spec = settle_by_task(spec)
     new = make_plan(spec, devices, quiet=quiet)
     into = deliveries_of(settings)
+    if work is not None:
+        check_work(base, plan, new, into, quiet)
     if not plan.work.query and not differs(plan, new):
         if not dry_run:
             deliver_edition(base, plan, spec, into, devices, quiet)
@@ -118,6 +125,7 @@ def refresh(
         return refresh(
             editions.run,
             changes,
+            work=work,
             allow_shrink=allow_shrink,
             allow_code=allow_code,
             quiet=quiet,
@@ -157,6 +165,28 @@ def refresh(
     note_summary(ledger, refreshed)
     deliver_edition(ledger, made, spec, into, devices, quiet)
     return refreshed
+
+
+def check_work(base: Ledger, plan: Plan, new: Plan, into: Sequence[str], quiet: bool) -> None:
+    """Refuse another work than that of the run, unless its rows alone are made from something else; say what differs.
+
+    Vectors of another model have to be compared first, and stores hold those of one.
+    """
+    made, other = differences_of_work(plan, new)
+    if other:
+        raise other_work(base, [*other, *made], "Repeat the options of the run, or choose another --out.")
+    if made and find_verb(plan.work.task).embeds_texts:
+        how = shell_command("migrate", base.url, "--model", "MODEL")
+        raise other_work(base, made, f"{how} changes the model. Else repeat the options of the run.")
+    if into and salt_of(plan) != salt_of(new):
+        how = f"{', '.join(into)} has rows that were made as before. Choose another --out, and another place for it."
+        raise other_work(base, made, how)
+    if made and not quiet:
+        say(f"{'; '.join(made)}: what depends on it is computed again.")
+
+
+def other_work(ledger: Ledger, changes: Sequence[str], hint: str) -> UsageError:
+    return UsageError(f"{ledger.url} was made by another command: {'; '.join(changes)}.", hint=hint)
 
 
 def deliver_edition(

@@ -4,6 +4,7 @@ and nothing of others is touched."""
 from __future__ import annotations
 
 import json
+import shlex
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -380,3 +381,25 @@ def test_a_source_that_has_shrunk_changes_no_table(source: Path, tmp_path: Path)
     with pytest.raises(SourceError, match="less than half is left"):
         again(tmp_path / "run")
     is_there(run, address)
+
+
+@pytest.mark.services
+def test_a_load_that_cannot_be_refreshed_says_what_deletes(
+    source: Path, tmp_path: Path, postgres: Any, shardmill: Cli
+) -> None:
+    table, task = f"docs_{uuid.uuid4().hex[:8]}", ("--task", "shardmill.testing:FakeTask", "--param", "dims=8")
+    words = (*task, "--text", "text", "--id", "id", "--device", "cpu", "--out", tmp_path / "load")
+    assert shardmill("run", source, *words, "--to", postgres.url(), "--table", table).status == 0
+    told = shardmill("refresh", tmp_path / "load")
+    assert_told(told, 2, "is a load: its rows are in a table", "It deletes none.")
+    command = shlex.split(told.err.splitlines()[1].partition("delivered to: ")[2])
+    assert command[:3] == ["shardmill", "run", str(source)]
+    address = command[command.index("--into") + 1]
+    assert address == f"{postgres.url()}#{table}_rows"
+    command[command.index("RUN")] = str(tmp_path / "run")
+    for n in (40, 37):
+        write(source, make_rows(n))
+        said = shardmill(*command[1:], "--param", "dims=8", "--device", "cpu")
+        assert said.status == 0, said
+        assert postgres.execute(f"SELECT count(*) FROM {table}_rows") == [(n,)]
+    is_there(Run(tmp_path / "run"), address)

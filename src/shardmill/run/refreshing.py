@@ -222,8 +222,9 @@ def refuse_unfit(base: Ledger, plan: Plan, done: str = "refreshed") -> None:
     """Refuse a run whose rows depend on more than their own items; `done` is what cannot be done to it."""
     if plan.work.to is not None:
         raise UsageError(
-            f"{base.url} is a load: its rows are in a table.",
-            hint="Load the source again into the same table: shardmill load … --changed-only",
+            f"{base.url} is a load: its rows are in a table, which another load (--changed-only) adds to and updates. "
+            "It deletes none.",
+            hint=f"Rows that are gone are deleted from what a run is delivered to: {_deliver_instead(base, plan)}",
         )
     if why := beyond_item(plan.work):
         raise UsageError(
@@ -236,6 +237,18 @@ def refuse_unfit(base: Ledger, plan: Plan, done: str = "refreshed") -> None:
             f"{base.url}: {missing} of {len(plan.shards)} shards are not done.",
             hint=f"Complete it first: {shell_command('resume', base.url)}",
         )
+
+
+def _deliver_instead(base: Ledger, plan: Plan) -> str:
+    """The command that has the rows of a load delivered, and refreshes them ever after."""
+    work, to = plan.work, plan.work.to
+    verb = ["run", *work.source, "--task", work.task] if ":" in work.task else [work.task, *work.source]
+    given = {"query": work.query, "text": work.text, "id": ",".join(work.id), "keep": ",".join(work.keep)}
+    given |= {"where": work.where, "model": work.params.get("model")}
+    options = [word for name, value in given.items() if value for word in (f"--{name}", value)]
+    server = str(base.execution().get("to_url") or "")
+    place = server if server.startswith("postgres") else "postgresql://USER@HOST/DATABASE"
+    return shell_command(*verb, *options, "--out", "RUN", "--into", f"{place}#{to.table if to else ''}_rows", "--refresh")
 
 
 def beyond_item(work: Work) -> str:

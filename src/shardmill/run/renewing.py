@@ -55,7 +55,10 @@ def start_or_refresh(
 def _refuse_unrepeatable(work: dict[str, Any], execution: dict[str, Any]) -> None:
     """Refuse what cannot be refreshed the next time, before anything is computed."""
     if work.get("to"):
-        raise UsageError("--refresh is for runs, and --to loads a table.", hint="Use --changed-only instead.")
+        raise UsageError(
+            "--refresh is for runs, and --to loads a table, from which no rows are deleted.",
+            hint="--into URL#TABLE delivers a run to a table, and keeps it up. Or use --changed-only, which only adds.",
+        )
     if execution.get("detach"):
         raise UsageError("--refresh waits until the edition is complete.", hint="Leave out --detach.")
     source = work.get("source")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -17,7 +18,7 @@ from shardmill.core import permission
 from shardmill.core.console import Bar, is_quiet, say
 from shardmill.core.devices import Device
 from shardmill.core.dialect import shell_command
-from shardmill.core.errors import NotComplete, RunExists, SourceError, UsageError
+from shardmill.core.errors import NotComplete, RunExists, SourceError, StaleResume, UsageError
 from shardmill.engines import find_kind
 from shardmill.engines.base import Engine
 from shardmill.ledger import DONE, REFRESH, Editions, Ledger
@@ -25,6 +26,7 @@ from shardmill.plan import Plan
 from shardmill.plan.spec import Spec, Work, make_execution
 from shardmill.plugins import check_packages, find_verb
 from shardmill.results.delivery import deliveries_of, shipment_of
+from shardmill.results.items import hash_items_of
 from shardmill.results.recovery import recover_lineage
 from shardmill.run.changes import differences, differences_of_work
 from shardmill.run.costs.cost import read_cost
@@ -76,7 +78,7 @@ def refresh(
     check_packages(plan.packages)
     refuse_unfit(base, plan)
     if work is None:
-        refuse_another_model(base, plan)
+        _refuse_another_model(base, plan)
     commits = base.commits.read_complete(plan)
     before = sum(commit.rows - commit.dropped * plan.work.takes_part for commit in commits)
 
@@ -100,7 +102,7 @@ def refresh(
     into = deliveries_of(settings)
     if work is not None:
         check_work(base, plan, new, into, quiet)
-    if not plan.work.query and not differs(plan, new):
+    if is_unchanged(base, plan, new, quiet):
         if not dry_run:
             deliver_edition(base, plan, spec, into, devices, quiet)
         return Refreshed(editions.run, number, False, before, before, before, 0, dry_run)
@@ -165,6 +167,18 @@ def refresh(
     note_summary(ledger, refreshed)
     deliver_edition(ledger, made, spec, into, devices, quiet)
     return refreshed
+
+
+def _refuse_another_model(base: Ledger, plan: Plan) -> None:
+    try:
+        refuse_another_model(base, plan)
+    except StaleResume as error:
+        hint = (
+            "Refresh it where the planned one is, or repeat its whole command with --refresh: all rows are made again."
+        )
+        if find_verb(plan.work.task).embeds_texts:
+            hint = "Refresh it where the planned one is, or run its command again into another --out."
+        raise StaleResume(error.message, hint=hint) from error
 
 
 def check_work(base: Ledger, plan: Plan, new: Plan, into: Sequence[str], quiet: bool) -> None:
@@ -248,7 +262,9 @@ def _deliver_instead(base: Ledger, plan: Plan) -> str:
     options = [word for name, value in given.items() if value for word in (f"--{name}", value)]
     server = str(base.execution().get("to_url") or "")
     place = server if server.startswith("postgres") else "postgresql://USER@HOST/DATABASE"
-    return shell_command(*verb, *options, "--out", "RUN", "--into", f"{place}#{to.table if to else ''}_rows", "--refresh")
+    return shell_command(
+        *verb, *options, "--out", "RUN", "--into", f"{place}#{to.table if to else ''}_rows", "--refresh"
+    )
 
 
 def beyond_item(work: Work) -> str:
@@ -265,6 +281,24 @@ def beyond_item(work: Work) -> str:
     return find_verb(work.task).beyond_item or ("an item is a whole training" if task.one_shard else "")
 
 
+def is_unchanged(base: Ledger, plan: Plan, new: Plan, quiet: bool) -> bool:
+    """Whether the source holds what the edition was made from. The rows of a query are read up to one that differs."""
+    if differs(plan, new):
+        return False
+    if not plan.work.query:
+        return True
+    ends = ((each.shards[-1].stop, each.shards[-1].high) for each in (plan, new))
+    if next(ends) != next(ends):
+        return False
+    commits, read = base.commits.read(), hash_items_of(replace(plan, stat=new.stat))
+    with Bar("comparing", quiet=quiet) as bar:
+        for shard in plan.shards:
+            bar.at(shard.index / len(plan.shards), f"{shard.index:,} of {len(plan.shards):,} ranges of keys")
+            if commits[shard.index].items_digest != read(shard).digest:
+                return False
+    return True
+
+
 def differs(plan: Plan, new: Plan) -> bool:
     """Whether the source is another than the one that the edition was made from."""
     same = new.work.model_copy(update={"edition": plan.work.edition})
@@ -274,7 +308,7 @@ def differs(plan: Plan, new: Plan) -> bool:
 def shrunk(was: str, now: str, base: Ledger) -> UsageError:
     return SourceError(
         f"The source had {was} and has {now}: less than half is left.",
-        hint=f"If that is right: {shell_command('refresh', base.url, '--allow-shrink')}",
+        hint=f"If that is right: {shell_command('refresh', Editions(base.url).run, '--allow-shrink')}",
     )
 
 

@@ -16,7 +16,7 @@ from shardmill.plan.spec import Spec, make_spec
 from shardmill.run.changes import differences_of_work
 from shardmill.run.planner import make_plan
 from shardmill.run.planning import open_placer, permit
-from shardmill.run.refreshing import beyond_item, refresh, other_work
+from shardmill.run.refreshing import beyond_item, other_work, refresh
 from shardmill.run.result import Run
 from shardmill.run.running import resume, start
 from shardmill.sources.held import HeldData

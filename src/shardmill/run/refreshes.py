@@ -24,8 +24,10 @@ from shardmill.core.errors import (
 from shardmill.ledger import Editions, EditionSummary, Ledger, RefreshState
 from shardmill.run.refreshed import Refreshed
 
-_OF_SOURCE = "The edition before stays. The same command makes the next one from the source as it is then."
-_OF_ITEMS = "The edition before stays. Mend the cause, then run the same command again."
+_STAYS = (
+    "The edition before stays. Once its cause is mended or has passed, the same command makes the next one from the "
+    "source as it is then."
+)
 _Given = ParamSpec("_Given")
 # Errors that say that the request itself cannot be carried out, by their exact classes.
 _REFUSALS = (UsageError, SpecError, MissingExtra, TaskError)
@@ -50,7 +52,7 @@ def recorded(refresh: Callable[_Given, Refreshed]) -> Callable[_Given, Refreshed
                 _change(place, functools.partial(_failed, error=error))
             # Nobody who refreshes a run should be told to start it over: that deletes its editions.
             if "--fresh" in error.hint and not is_refusal(error):
-                error.hint = _OF_SOURCE if isinstance(error, StaleResume) else _OF_ITEMS
+                error.hint = _STAYS
             raise
         if not done.dry_run:
             _change(place, lambda state: _succeeded(state, done, began))

@@ -55,6 +55,15 @@ def is_proved(run: Path) -> bool:
     return Run(run).verify(report=False).verified
 
 
+def test_a_refresh_leaves_another_model_to_a_migration(
+    docs: Path, models: Path, tmp_path: Path, shardmill: Cli
+) -> None:
+    words = ("embed", tmp_path / "docs.jsonl", "--text", "text", "--id", "id", "--out", docs, *ON_CPU, "--refresh")
+    told = shardmill(*words, "--model", models / "new")
+    assert_told(told, 2, "was made by another command: model was ", f"shardmill migrate {docs} --model MODEL")
+    assert_told(shardmill(*words, "--model", models / "old", "--dims", 8), 2, "dims was None and is 8")
+
+
 def test_another_model_is_compared_chosen_and_taken_back(
     docs: Path, models: Path, tmp_path: Path, shardmill: Cli
 ) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shardmill
-from shardmill.core.errors import EditionPruned, NotComplete, Preempted, SourceError, StaleResume, UsageError
+from shardmill.core.errors import (
+    EditionPruned,
+    NotComplete,
+    Preempted,
+    ShardmillError,
+    SourceError,
+    StaleResume,
+    UsageError,
+)
 from shardmill.ledger import Editions, Ledger
 from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import Run, refreshing, resume, start
@@ -691,6 +701,52 @@ def test_a_chain_is_refreshed_in_order(tmp_path: Path) -> None:
     assert again(tmp_path / "first").computed == 1
     assert again(tmp_path / "second").computed == 1
     is_as_fresh(tmp_path / "second", second, tmp_path / "fresh")
+
+
+def test_nobody_is_told_to_start_a_refreshed_run_over(tmp_path: Path) -> None:
+    """That would delete its editions."""
+    rows = make_rows(20)
+    source = write(tmp_path / "items.jsonl", rows)
+    begin(spec_of(source), tmp_path / "run")
+    write(source, [{**row, "text": None, "more": "x" * 20} for row in rows])
+    for _ in range(2):
+        with pytest.raises(ShardmillError, match="rows failed") as told:
+            again(tmp_path / "run", changes={"max_errors": "1%"})
+        assert "The edition before stays" in told.value.hint
+        assert "--fresh" not in told.value.hint
+    write(source, rows[1:])
+    assert again(tmp_path / "run").reused == 19
+
+
+@pytest.mark.parametrize("id", ["id", ""])
+def test_a_query_whose_rows_are_the_same_makes_no_edition(id: str, tmp_path: Path) -> None:
+    """With a key, the query is cut into ranges; without one, it is read in one."""
+
+    def change(*statements: str) -> None:
+        with closing(sqlite3.connect(tmp_path / "rows.db")) as database, database:
+            for each in statements:
+                database.execute(each)
+
+    change("CREATE TABLE r (id INTEGER, text TEXT, n INTEGER)")
+    change(*(f"INSERT INTO r VALUES ({n}, 'text {n}', {n})" for n in range(40)))
+    work = spec_of(tmp_path / "rows.db", query="SELECT * FROM r", id=id).work.model_dump(exclude_unset=True)
+    begin(make_spec(work, {"shard_bytes": 300}), tmp_path / "run")
+    assert not again(tmp_path / "run").changed
+    for statement, computed in (
+        ("UPDATE r SET text = 'edited' WHERE id = 30", 1),
+        ("UPDATE r SET n = -1 WHERE id = 30", 0),
+        ("INSERT INTO r VALUES (99, 'text 99', 99)", 1),
+        ("DELETE FROM r WHERE id = 99", 0),
+        ("DELETE FROM r WHERE id = 5", 0),
+    ):
+        change(statement)
+        assert again(tmp_path / "run", dry_run=True).changed
+        done = again(tmp_path / "run")
+        assert (done.changed, done.computed) == (True, computed), statement
+        assert not again(tmp_path / "run").changed
+        assert not again(tmp_path / "run", dry_run=True).changed
+    assert Editions(tmp_path / "run").current() == 6
+    is_proved(tmp_path / "run")
 
 
 @pytest.mark.parametrize("column", ["text", "id", "n"])

@@ -3,6 +3,8 @@ and nothing of others is touched."""
 
 from __future__ import annotations
 
+import json
+import shlex
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +25,7 @@ from shardmill.sinks.address import find_delivery
 from shardmill.sinks.base import Delivery
 from tests.contract.sinks.test_deliveries import rows_of
 from tests.contract.test_refresh import EDITS, Rows, again, begin, change, make_rows, spec_of, write, write_all
-from tests.support.cli import Cli, assert_told
+from tests.support.cli import Cli, Said, assert_told
 from tests.support.libraries import needed
 
 PLACES = {
@@ -79,6 +81,18 @@ def refreshed(source: Path, out: Path) -> Run:
     return Run(out)
 
 
+MARKING = ["sqlite", "duckdb", pytest.param("postgres", marks=pytest.mark.services)]
+
+
+def marked(run: Run, address: str) -> set[str]:
+    """The ids of the rows that are marked as gone."""
+    store: Any = find_delivery(address).part("delivery")(address, delivery.shipment_of(run.ledger, run.plan))
+    try:
+        return {id for (id,) in store.run(f"SELECT id FROM {store.table} WHERE {store.gone} IS NOT NULL")}
+    finally:
+        store.close()
+
+
 def deliver(run: Run, address: str) -> int:
     """Without noting it: else a refresh would deliver, too."""
     rows: int = delivery.deliver_run(Ledger(run.ledger.url), run.plan, address, lease_s=0.2)["rows"]
@@ -112,6 +126,56 @@ def test_a_table_is_brought_up_to_the_newest_edition_and_back(source: Path, tmp_
     assert Editions(tmp_path / "run").switch(1, 2)
     deliver(run, address)
     is_there(run, address)
+
+
+@pytest.mark.parametrize("address", MARKING, indirect=True)
+def test_rows_that_are_gone_get_a_mark(source: Path, tmp_path: Path, address: str, shardmill: Cli) -> None:
+    address = f"{address}{'' if '#' in address else '#rows'}?gone=gone_at"
+    deliver(begin(spec_of(source), tmp_path / "run"), address)
+    run = refreshed(source, tmp_path / "run")
+    ids = [row["id"] for row in make_rows(40)]
+    gone = {ids[n] for n in (10, 11, *range(34, 39))}
+    assert deliver(run, address) == 35
+    is_there(run, address)
+    assert marked(run, address) == gone
+    assert seen_by(run, address)[1].endswith("; 7 rows there are marked as gone")
+    write(source, make_rows(36))
+    again(tmp_path / "run")
+    run = Run(tmp_path / "run")
+    deliver(run, address)
+    is_there(run, address)
+    assert marked(run, address) == {"first", "last", *ids[36:]}, "rows that came back have none"
+    assert Editions(tmp_path / "run").switch(3, 2)
+    deliver(Run(tmp_path / "run"), address)
+    assert marked(run, address) == gone, "as after the first turn"
+    is_there(Run(tmp_path / "run"), address)
+    said = shardmill("load", "--from", tmp_path / "run", "--to", address, "--as", "shown")
+    assert said.status == 0, said
+    store: Any = find_delivery(address).part("delivery")(address, delivery.shipment_of(run.ledger, run.plan))
+    assert store.run("SELECT count(*) FROM shown") == [(35,)]
+    store.run(f"UPDATE {store.table} SET gone_at = CURRENT_TIMESTAMP WHERE id = 'last'")
+    store.close()
+    assert not seen_by(Run(tmp_path / "run"), address)[0]
+    assert shardmill("load", "--from", tmp_path / "run", "--to", address, "--repair").status == 0
+    is_there(Run(tmp_path / "run"), address)
+    assert marked(run, address) == gone
+
+
+def test_marks_that_cannot_be_are_refused(source: Path, tmp_path: Path, shardmill: Cli) -> None:
+    begin(spec_of(source), tmp_path / "run")
+    begin(spec_of(source, id=()), tmp_path / "bare")
+    address = PLACES["sqlite"].format(tmp_path)
+
+    def load(run: str, to: str) -> Said:
+        return shardmill("load", "--from", tmp_path / run, "--to", to)
+
+    assert_told(load("run", f"lance:{tmp_path}/rows?gone=at"), 2, "The sink 'lance' cannot mark rows")
+    assert_told(load("run", f"{address}?gone=n"), 2, "the rows have a column n of their own")
+    assert_told(load("bare", f"{address}?gone=at"), 2, "nothing identifies the rows")
+    assert load("run", address).status == 0
+    assert_told(load("run", f"{address}?gone=at"), 2, "it has no column at")
+    assert load("run", f"{address}#two?gone=at").status == 0
+    assert_told(load("run", f"{address}#two"), 2, "it has a column at, which the result has not")
 
 
 def test_what_was_done_is_told(source: Path, tmp_path: Path, shardmill: Cli) -> None:
@@ -192,15 +256,18 @@ def postgres_or_sqlite(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[
     return f"sqlite:{tmp_path}/rows.db#rows", execute
 
 
-@given(edits=st.lists(st.tuples(st.sampled_from(EDITS), st.integers(0, 10**6)), min_size=1, max_size=8))
+@given(
+    edits=st.lists(st.tuples(st.sampled_from(EDITS), st.integers(0, 10**6)), min_size=1, max_size=8),
+    marks=st.sampled_from(["", "?gone=at"]),
+)
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_after_any_edits_a_table_has_the_rows_of_the_run(
-    edits: list[tuple[str, int]], tmp_path_factory: pytest.TempPathFactory
+    edits: list[tuple[str, int]], marks: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("edits")
     files: dict[str, Rows] = {"a.jsonl": make_rows(40), "b.jsonl": [{**r, "id": f"b{r['id']}"} for r in make_rows(9)]}
     write_all(folder / "source", files)
-    address = f"sqlite:{folder}/rows.db"
+    address = f"sqlite:{folder}/rows.db{marks}"
     deliver(begin(spec_of(folder / "source"), folder / "run"), address)
     for number, (what, at) in enumerate(edits):
         change(files, what, at, number)
@@ -233,9 +300,53 @@ def test_what_cannot_be_brought_up_is_refused(
     write(source, make_rows(39))
     again(tmp_path / "run")
     monkeypatch.setattr("shardmill.ledger.editions.GRACE_S", 0.0)
-    assert prune(tmp_path / "run", 1).pruned
+    assert 1 in prune(tmp_path / "run", 1, even_delivered=True).pruned
     with pytest.raises(UsageError, match="has edition 1 of this run: it was pruned"):
         deliver(Run(tmp_path / "run"), f"{address}#others")
+
+
+def test_an_edition_that_a_store_has_is_not_pruned(
+    source: Path, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch, shardmill: Cli
+) -> None:
+    monkeypatch.setattr("shardmill.ledger.editions.GRACE_S", 0.0)
+    deliver(begin(spec_of(source), tmp_path / "run"), address)
+    for n in (39, 38):
+        write(source, make_rows(n))
+        again(tmp_path / "run")
+    said = shardmill("prune", tmp_path / "run", "--keep-editions", 1)
+    lines = said.err.splitlines()
+    assert lines[0].startswith(f"Edition 1 stays: {address} has it"), said
+    assert f"shardmill load --from {tmp_path / 'run'} --to {address} " in lines[0].replace("'", "")
+    assert lines[1:] == ["Deleted: edition 2."]
+    assert json.loads(shardmill("prune", tmp_path / "run", "--keep-editions", 1, "--json").out)["held"] == {
+        "1": [address]
+    }
+    run = Run(tmp_path / "run")
+    assert deliver(run, address) == 38
+    is_there(run, address)
+    assert 1 in prune(tmp_path / "run", 1).pruned, "the store has a later one now"
+    write(source, make_rows(37))
+    again(tmp_path / "run")
+    found = prune(tmp_path / "run", 1)
+    assert found.held == {3: [address]}
+    deliver(Run(tmp_path / "run"), address)
+    is_there(Run(tmp_path / "run"), address)
+
+
+def test_a_refresh_that_keeps_few_editions_keeps_that_of_a_store_that_is_away(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shardmill: Cli
+) -> None:
+    monkeypatch.setattr("shardmill.ledger.editions.GRACE_S", 0.0)
+    address = PLACES["sqlite"].format(tmp_path)
+    deliver(begin(spec_of(source), tmp_path / "run"), address)
+    for n in (39, 38):
+        write(source, make_rows(n))
+        said = shardmill("refresh", tmp_path / "run", "--device", "cpu", "--keep-editions", 1)
+        assert said.status == 0, said
+        assert said.err.count(f"Edition 1 stays: {address} has it") == 1
+    assert [edition.pruned for edition in Editions(tmp_path / "run").all()] == [False, True, False]
+    deliver(Run(tmp_path / "run"), address)
+    is_there(Run(tmp_path / "run"), address)
 
 
 def test_a_refresh_delivers_to_where_the_run_was_delivered(source: Path, tmp_path: Path, shardmill: Cli) -> None:
@@ -270,3 +381,25 @@ def test_a_source_that_has_shrunk_changes_no_table(source: Path, tmp_path: Path)
     with pytest.raises(SourceError, match="less than half is left"):
         again(tmp_path / "run")
     is_there(run, address)
+
+
+@pytest.mark.services
+def test_a_load_that_cannot_be_refreshed_says_what_deletes(
+    source: Path, tmp_path: Path, postgres: Any, shardmill: Cli
+) -> None:
+    table, task = f"docs_{uuid.uuid4().hex[:8]}", ("--task", "shardmill.testing:FakeTask", "--param", "dims=8")
+    words = (*task, "--text", "text", "--id", "id", "--device", "cpu", "--out", tmp_path / "load")
+    assert shardmill("run", source, *words, "--to", postgres.url(), "--table", table).status == 0
+    told = shardmill("refresh", tmp_path / "load")
+    assert_told(told, 2, "is a load: its rows are in a table", "It deletes none.")
+    command = shlex.split(told.err.splitlines()[1].partition("delivered to: ")[2])
+    assert command[:3] == ["shardmill", "run", str(source)]
+    address = command[command.index("--into") + 1]
+    assert address == f"{postgres.url()}#{table}_rows"
+    command[command.index("RUN")] = str(tmp_path / "run")
+    for n in (40, 37):
+        write(source, make_rows(n))
+        said = shardmill(*command[1:], "--param", "dims=8", "--device", "cpu")
+        assert said.status == 0, said
+        assert postgres.execute(f"SELECT count(*) FROM {table}_rows") == [(n,)]
+    is_there(Run(tmp_path / "run"), address)

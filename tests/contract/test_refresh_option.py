@@ -24,7 +24,8 @@ def line(tmp_path: Path, shardmill: Cli) -> Any:
     """The line of a cron table, with more words behind it."""
 
     def call(*words: object) -> Said:
-        return shardmill("run", tmp_path / "items.jsonl", *TASK, "--out", tmp_path / "run", "--device", "cpu", *words)
+        task = [word for pair in zip(TASK[::2], TASK[1::2], strict=True) if pair[0] not in words for word in pair]
+        return shardmill("run", tmp_path / "items.jsonl", *task, "--out", tmp_path / "run", "--device", "cpu", *words)
 
     return call
 
@@ -72,10 +73,63 @@ def test_a_command_that_is_not_the_runs_is_told_what_differs(tmp_path: Path, lin
     put(tmp_path, make_rows(12))
     told = line("--refresh", "--keep", "n", "--param", "delay_s=0.5")
     assert_told(told, 2, "run was made by another command: keep was [] and is ['n']; delay_s was ")
+    assert_told(line("--refresh", "--id", "n"), 2, "run was made by another command: id was ['id'] and is ['n']")
     (tmp_path / "items.jsonl").rename(tmp_path / "others.jsonl")
     with pytest.raises(UsageError, match=r"the source was .*items\.jsonl and is .*others\.jsonl"):
         refreshed(tmp_path, tmp_path / "others.jsonl")
     assert Editions(tmp_path / "run").current() == 1
+
+
+def test_what_a_row_is_made_from_may_change(tmp_path: Path, line: Any) -> None:
+    """All rows that depend on it are made again, once; the next refresh goes by what was asked for last."""
+    rows = make_rows(20)
+    put(tmp_path, rows)
+    assert line("--refresh").status == 0
+    now = ("--refresh", "--param", "dims=5", "--text", "{text} {n}")
+    said = line(*now)
+    told = "text was 'text' and is '{text} {n}'; dims was None and is 5: what depends on it is computed again."
+    assert told in said.err, said
+    assert "Edition 2 has 20 items, the one before has 20: 0 reused, 20 computed" in said.err
+    assert "Nothing has changed" in line(*now).err
+    put(tmp_path, rows[1:])
+    assert again(tmp_path / "run").reused == 19
+    assert len(is_proved(tmp_path / "run").vectors()[0]) == 5
+    Run(tmp_path / "run").deliver(f"sqlite:{tmp_path}/rows.db")
+    told = line("--refresh", "--param", "dims=6", "--text", "{text} {n}")
+    assert_told(told, 2, "dims was 5 and is 6", "has rows that were made as before")
+    assert Editions(tmp_path / "run").current() == 3
+
+
+def test_an_incomplete_run_is_completed_as_it_was_begun(tmp_path: Path, line: Any) -> None:
+    source = put(tmp_path, make_rows(20))
+    given = {"task": TASK[1], "source": [str(source)], "text": "text", "id": ["id"]}
+    prepare(make_spec(given, {"device": "cpu"}), tmp_path / "run")
+    assert_told(line("--refresh", "--param", "dims=5"), 2, "dims was None and is 5", "Complete it first")
+    assert line("--refresh").status == 0
+
+
+def test_what_planning_settles_is_no_difference(tmp_path: Path, line: Any) -> None:
+    words = ("--id", "auto", "--text", "{text} {n}", "--where", "n > 3")
+    put(tmp_path, make_rows(20))
+    assert line(*words, "--refresh").status == 0
+    put(tmp_path, make_rows(22))
+    said = line(*words, "--refresh")
+    assert "Edition 2 has " in said.err, said
+    assert ", 2 computed" in said.err
+
+
+def test_a_changed_function_makes_all_rows_again(tmp_path: Path, shardmill: Cli) -> None:
+    put(tmp_path, make_rows(20))
+    code = tmp_path / "words.py"
+    words = ("apply", tmp_path / "items.jsonl", "--call", f"{code}:count", "--column", "text", "--id", "id")
+    for plus in ("", " + 1"):
+        code.write_text(f"def count(text):\n    return [{{'letters': len(each['text']){plus}}} for each in text]\n")
+        said = shardmill(*words, "--out", tmp_path / "run", "--device", "cpu", "--refresh")
+        assert said.status == 0, said
+    assert "the function " in said.err, said
+    assert "0 reused, 20 computed" in said.err
+    table = Run(tmp_path / "run").table()
+    assert table.column("letters").to_pylist() == [len(row["text"]) + 1 for row in make_rows(20)]
 
 
 def test_what_could_not_be_refreshed_is_not_begun(tmp_path: Path, line: Any, shardmill: Cli) -> None:

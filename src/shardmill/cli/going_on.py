@@ -128,16 +128,21 @@ class PruneOptions(OfRun, Printing):
     keep_editions: int = option(
         3, "How many editions to keep, the current one included.", metavar="N", common=True, ge=1
     )
+    even_delivered: bool = option(
+        False, "Also delete editions that a store still has: it cannot be brought up any more.", common=True
+    )
 
 
 def prune(request: Request) -> None:
     from shardmill.run.pruning import prune
 
     options: PruneOptions = request.options
-    done = prune(options.run, options.keep_editions)
+    done = prune(options.run, options.keep_editions, even_delivered=options.even_delivered)
     if options.as_json:
         print_json(done.to_json())
     else:
+        for line in done.describe_held():
+            say(line)
         say(f"Deleted: edition {', '.join(map(str, done.pruned))}." if done.pruned else "Nothing to delete.")
 
 

@@ -101,11 +101,11 @@ class StepRecords:
     def find(self, step: str) -> Step | None:
         return self._read(step)[0]
 
-    def read(self) -> list[Step]:
-        """The steps that were begun, in any order."""
-        ending = f".{self._folder.known_generation()}.json"
+    def read(self, kind: str = "") -> list[Step]:
+        """The steps that were begun, or those of a kind (`KIND:…`), in any order."""
+        begin, ending = f"{self._within}/" + (f"{kind}." if kind else ""), f".{self._folder.known_generation()}.json"
         found = []
-        for key in [entry.key for entry in self._store.list(f"{self._within}/") if entry.key.endswith(ending)]:
+        for key in [entry.key for entry in self._store.list(begin) if entry.key.endswith(ending)]:
             # Whoever starts the run over deletes them.
             with contextlib.suppress(FileNotFoundError):
                 found.append(self._decode(self._store.get(key)))

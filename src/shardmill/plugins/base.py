@@ -184,8 +184,8 @@ class SinkKind:
     the first, `writer` is a function of a `sinks.base.SinkContext` that returns a `sinks.base.Sink`, and `table` a
     module with the functions of `sinks.base.ResultTable`, which prepare it and read it back for `verify`; `progress` is
     a function of the address, the table and the plan's id that says for `status` what each worker has written. For the
-    second, `delivery` is a class with the contract of `sinks.base.Delivery`. A sink that reaches one `machine` is
-    refused where workers run on others.
+    second, `delivery` is a class with the contract of `sinks.base.Delivery`; one that `marks_gone` takes addresses that
+    end with `?gone=COLUMN`. A sink that reaches one `machine` is refused where workers run on others.
     """
 
     name: str
@@ -194,6 +194,7 @@ class SinkKind:
     table: str = ""
     progress: str = ""
     delivery: str = ""
+    marks_gone: bool = False
     reach: Literal["machine", "network"] = "network"
 
     extras: tuple[str, ...] = ()

@@ -59,6 +59,7 @@ def check_delivery(ledger: Ledger, plan: Plan, address: str, commits: dict[int, 
         store = open_delivery(address, shipment)
         try:
             found = compare(store, read_all(ledger, parts))
+            gone = store.count_gone()
         finally:
             store.close()
     except ShardmillError as error:
@@ -70,6 +71,8 @@ def check_delivery(ledger: Ledger, plan: Plan, address: str, commits: dict[int, 
         seen += f"; {found.unstored:,} rows have no vector, and are not stored there"
     if found.others:
         seen += f"; {found.others:,} rows there are not of this run"
+    if gone:
+        seen += f"; {gone:,} rows there are marked as gone"
     return Check("delivered", not found.any, seen)
 
 

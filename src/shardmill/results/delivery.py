@@ -26,6 +26,7 @@ from shardmill.core.errors import MissingExtra, StepFailed, StoreError, UsageErr
 from shardmill.ledger import DONE, FAILED, Commit, Ledger, Step
 from shardmill.plan import WINDOW, Plan
 from shardmill.results.edition_rows import read_rows_of
+from shardmill.results.holders import forget_others
 from shardmill.results.merge import part_schema
 from shardmill.results.pressure import Pressure, describe
 from shardmill.results.turning import HeldEdition, Turning, find_edition, find_held, refuse_unfit
@@ -123,7 +124,10 @@ class Courier:
         if self._points is not None and isinstance(self._store, PointDelivery) and not self.stop.is_set():
             turned += self._points.delete_gone(self._store)
             self._points.forget(self.address)
-        done = [] if self.stop.is_set() else self._store.finish([*map(self._recorded, lots)])
+        done: list[str] = []
+        if not self.stop.is_set():
+            done = self._store.finish([*map(self._recorded, lots)])
+            forget_others(self.ledger, self.address)
         return {
             "delivered": made,
             "lots": len(lots),

@@ -116,7 +116,7 @@ class EditionTurn:
         contents, coming = self._earlier.hash(stored), self._later.hash(rows)
         is_own, is_repeated = _are_in(contents, self._after), ~_are_in(contents, self._before)
         of_stored, of_rows = _by_key(stored.select(self._key)), _by_key(rows.select(self._key))
-        touched, kept, added, left = list[int](), list[int](), list[int](), list[int]()
+        touched, leaving, kept, added, left = (list[int]() for _ in range(5))
         for key, at in _by_key(keys).items():
             mine, expected = of_stored.get(key, _NONE), self._expected(key)
             rest = mine[find_surplus(contents[mine], expected)]
@@ -127,13 +127,12 @@ class EditionTurn:
             # What somebody has added already, as a repair does, is not added again.
             new = new[find_surplus(coming[new], contents[rest[is_repeated[rest]]])]
             if len(new) or len(rest) < len(mine):
-                touched.append(int(at[0]))
+                (touched if len(new) or len(rest) else leaving).append(int(at[0]))
                 kept += rest.tolist()
                 added += new.tolist()
         alone[:] = [_take(keys, left)]
-        return Replacement(
-            _take(keys, touched), pa.concat_batches([_take(stored, kept), _take(rows, added)]), len(left)
-        )
+        rows = pa.concat_batches([_take(stored, kept), _take(rows, added)])
+        return Replacement(_take(keys, [*touched, *leaving]), rows, len(left), len(leaving))
 
     def describe(self, number: int, plan: Plan, alone: int, names: Sequence[str] = ()) -> str:
         """What was done to come from the edition with this number to that of a plan; `names` are some of those left."""

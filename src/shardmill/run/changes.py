@@ -44,6 +44,20 @@ def differences(old: Plan, new: Plan) -> list[str]:
     return changes
 
 
+def differences_of_work(old: Plan, new: Plan) -> tuple[list[str], list[str]]:
+    """How the work of two plans differs, whatever their sources hold: in what a row is made from, and else.
+
+    A row is made from a text, parameters, a model and code.
+    """
+    work = new.work.model_copy(update={"edition": old.work.edition})
+    made = {name: getattr(old.work, name) for name in ("text", "fields", "params")}
+    other = differences(old, Plan.of(work.model_copy(update=made), old.stat, old.fingerprint, old.shards))
+    if old.work.source != work.source:
+        other.insert(0, f"the source was {', '.join(old.work.source)} and is {', '.join(work.source)}")
+    every = differences(old, Plan.of(work, old.stat, new.fingerprint, old.shards))
+    return [each for each in every if each not in other], other
+
+
 def _name_part(part: str, plan: Plan) -> str:
     call = plan.work.params.get("call")
     names = {"function": f"function {call}", "imports": f"code that {call} imports", "optuna": "version of Optuna"}

@@ -12,10 +12,22 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ParamSpec
 
-from shardmill.core.errors import MissingExtra, RunExists, ShardmillError, SpecError, StaleResume, TaskError, UsageError
+from shardmill.core.errors import (
+    MissingExtra,
+    RunExists,
+    ShardmillError,
+    SpecError,
+    StaleResume,
+    TaskError,
+    UsageError,
+)
 from shardmill.ledger import Editions, EditionSummary, Ledger, RefreshState
 from shardmill.run.refreshed import Refreshed
 
+_STAYS = (
+    "The edition before stays. Once its cause is mended or has passed, the same command makes the next one from the "
+    "source as it is then."
+)
 _Given = ParamSpec("_Given")
 # Errors that say that the request itself cannot be carried out, by their exact classes.
 _REFUSALS = (UsageError, SpecError, MissingExtra, TaskError)
@@ -38,9 +50,9 @@ def recorded(refresh: Callable[_Given, Refreshed]) -> Callable[_Given, Refreshed
             # Another refresh that is at work is no failure.
             if not (how.get("dry_run") or is_refusal(error) or isinstance(error, RunExists)):
                 _change(place, functools.partial(_failed, error=error))
-            if isinstance(error, StaleResume):
-                hint = "The edition before stays. The same command makes the next one from the source as it is then."
-                raise StaleResume(error.message, hint=hint) from error
+            # Nobody who refreshes a run should be told to start it over: that deletes its editions.
+            if "--fresh" in error.hint and not is_refusal(error):
+                error.hint = _STAYS
             raise
         if not done.dry_run:
             _change(place, lambda state: _succeeded(state, done, began))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -17,7 +18,7 @@ from shardmill.core import permission
 from shardmill.core.console import Bar, is_quiet, say
 from shardmill.core.devices import Device
 from shardmill.core.dialect import shell_command
-from shardmill.core.errors import NotComplete, RunExists, SourceError, UsageError
+from shardmill.core.errors import NotComplete, RunExists, SourceError, StaleResume, UsageError
 from shardmill.engines import find_kind
 from shardmill.engines.base import Engine
 from shardmill.ledger import DONE, REFRESH, Editions, Ledger
@@ -25,8 +26,9 @@ from shardmill.plan import Plan
 from shardmill.plan.spec import Spec, Work, make_execution
 from shardmill.plugins import check_packages, find_verb
 from shardmill.results.delivery import deliveries_of, shipment_of
+from shardmill.results.items import hash_items_of
 from shardmill.results.recovery import recover_lineage
-from shardmill.run.changes import differences
+from shardmill.run.changes import differences, differences_of_work
 from shardmill.run.costs.cost import read_cost
 from shardmill.run.planner import make_plan
 from shardmill.run.planning import open_placer, permit, refuse_another_model, settle_by_task, write_plan
@@ -51,6 +53,7 @@ def refresh(
     place: str | os.PathLike[str],
     changes: Mapping[str, Any] | None = None,
     *,
+    work: Work | None = None,
     dry_run: bool = False,
     allow_shrink: bool = False,
     allow_code: bool = False,
@@ -60,19 +63,22 @@ def refresh(
     """Compare the source as it is now with the run, and make the next edition of the run from both.
 
     New and changed items are computed, the rows of all others are taken over; items that are gone leave the result.
-    A killed refresh goes on when it is started again. With `dry_run`, nothing is written.
+    A killed refresh goes on when it is started again. With `dry_run`, nothing is written. `work` is what is asked for
+    now, if that may be something else than what the run did: items whose rows depend on what differs are computed.
     """
     quiet, began = is_quiet(quiet), time.time()
     editions = Editions(place)
     number = editions.current()
     base = Ledger(editions.open(number))
     plan, settings = settle_base(editions, number)
-    if allow_code:
-        permission.allow(plan.code)
-    permission.check(plan.code)
+    if work is None:
+        if allow_code:
+            permission.allow(plan.code)
+        permission.check(plan.code)
     check_packages(plan.packages)
     refuse_unfit(base, plan)
-    refuse_another_model(base, plan)
+    if work is None:
+        _refuse_another_model(base, plan)
     commits = base.commits.read_complete(plan)
     before = sum(commit.rows - commit.dropped * plan.work.takes_part for commit in commits)
 
@@ -87,13 +93,16 @@ def refresh(
             hint="Choose another: --engine local",
         )
     upcoming = editions.find_begun(number, REFRESH) or editions.highest() + 1
-    spec = Spec(work=plan.work.model_copy(update={"edition": upcoming}), execution=execution)
+    asked = plan.work if work is None else work.model_copy(update={"format": work.format or plan.work.format})
+    spec = Spec(work=asked.model_copy(update={"edition": upcoming}), execution=execution)
     permit(spec, of_model=allow_code)
     placer, devices = open_placer(spec, engine, quiet)
     spec = settle_by_task(spec)
     new = make_plan(spec, devices, quiet=quiet)
     into = deliveries_of(settings)
-    if not plan.work.query and not differs(plan, new):
+    if work is not None:
+        check_work(base, plan, new, into, quiet)
+    if is_unchanged(base, plan, new, quiet):
         if not dry_run:
             deliver_edition(base, plan, spec, into, devices, quiet)
         return Refreshed(editions.run, number, False, before, before, before, 0, dry_run)
@@ -118,6 +127,7 @@ def refresh(
         return refresh(
             editions.run,
             changes,
+            work=work,
             allow_shrink=allow_shrink,
             allow_code=allow_code,
             quiet=quiet,
@@ -159,6 +169,40 @@ def refresh(
     return refreshed
 
 
+def _refuse_another_model(base: Ledger, plan: Plan) -> None:
+    try:
+        refuse_another_model(base, plan)
+    except StaleResume as error:
+        hint = (
+            "Refresh it where the planned one is, or repeat its whole command with --refresh: all rows are made again."
+        )
+        if find_verb(plan.work.task).embeds_texts:
+            hint = "Refresh it where the planned one is, or run its command again into another --out."
+        raise StaleResume(error.message, hint=hint) from error
+
+
+def check_work(base: Ledger, plan: Plan, new: Plan, into: Sequence[str], quiet: bool) -> None:
+    """Refuse another work than that of the run, unless its rows alone are made from something else; say what differs.
+
+    Vectors of another model have to be compared first, and stores hold those of one.
+    """
+    made, other = differences_of_work(plan, new)
+    if other:
+        raise other_work(base, [*other, *made], "Repeat the options of the run, or choose another --out.")
+    if made and find_verb(plan.work.task).embeds_texts:
+        how = shell_command("migrate", base.url, "--model", "MODEL")
+        raise other_work(base, made, f"{how} changes the model. Else repeat the options of the run.")
+    if into and salt_of(plan) != salt_of(new):
+        how = f"{', '.join(into)} has rows that were made as before. Choose another --out, and another place for it."
+        raise other_work(base, made, how)
+    if made and not quiet:
+        say(f"{'; '.join(made)}: what depends on it is computed again.")
+
+
+def other_work(ledger: Ledger, changes: Sequence[str], hint: str) -> UsageError:
+    return UsageError(f"{ledger.url} was made by another command: {'; '.join(changes)}.", hint=hint)
+
+
 def deliver_edition(
     ledger: Ledger, plan: Plan, spec: Spec, into: Sequence[str], devices: list[Device], quiet: bool
 ) -> None:
@@ -192,8 +236,9 @@ def refuse_unfit(base: Ledger, plan: Plan, done: str = "refreshed") -> None:
     """Refuse a run whose rows depend on more than their own items; `done` is what cannot be done to it."""
     if plan.work.to is not None:
         raise UsageError(
-            f"{base.url} is a load: its rows are in a table.",
-            hint="Load the source again into the same table: shardmill load … --changed-only",
+            f"{base.url} is a load: its rows are in a table, which another load (--changed-only) adds to and updates. "
+            "It deletes none.",
+            hint=f"Rows that are gone are deleted from what a run is delivered to: {_deliver_instead(base, plan)}",
         )
     if why := beyond_item(plan.work):
         raise UsageError(
@@ -206,6 +251,20 @@ def refuse_unfit(base: Ledger, plan: Plan, done: str = "refreshed") -> None:
             f"{base.url}: {missing} of {len(plan.shards)} shards are not done.",
             hint=f"Complete it first: {shell_command('resume', base.url)}",
         )
+
+
+def _deliver_instead(base: Ledger, plan: Plan) -> str:
+    """The command that has the rows of a load delivered, and refreshes them ever after."""
+    work, to = plan.work, plan.work.to
+    verb = ["run", *work.source, "--task", work.task] if ":" in work.task else [work.task, *work.source]
+    given = {"query": work.query, "text": work.text, "id": ",".join(work.id), "keep": ",".join(work.keep)}
+    given |= {"where": work.where, "model": work.params.get("model")}
+    options = [word for name, value in given.items() if value for word in (f"--{name}", value)]
+    server = str(base.execution().get("to_url") or "")
+    place = server if server.startswith("postgres") else "postgresql://USER@HOST/DATABASE"
+    return shell_command(
+        *verb, *options, "--out", "RUN", "--into", f"{place}#{to.table if to else ''}_rows", "--refresh"
+    )
 
 
 def beyond_item(work: Work) -> str:
@@ -222,6 +281,24 @@ def beyond_item(work: Work) -> str:
     return find_verb(work.task).beyond_item or ("an item is a whole training" if task.one_shard else "")
 
 
+def is_unchanged(base: Ledger, plan: Plan, new: Plan, quiet: bool) -> bool:
+    """Whether the source holds what the edition was made from. The rows of a query are read up to one that differs."""
+    if differs(plan, new):
+        return False
+    if not plan.work.query:
+        return True
+    ends = ((each.shards[-1].stop, each.shards[-1].high) for each in (plan, new))
+    if next(ends) != next(ends):
+        return False
+    commits, read = base.commits.read(), hash_items_of(replace(plan, stat=new.stat))
+    with Bar("comparing", quiet=quiet) as bar:
+        for shard in plan.shards:
+            bar.at(shard.index / len(plan.shards), f"{shard.index:,} of {len(plan.shards):,} ranges of keys")
+            if commits[shard.index].items_digest != read(shard).digest:
+                return False
+    return True
+
+
 def differs(plan: Plan, new: Plan) -> bool:
     """Whether the source is another than the one that the edition was made from."""
     same = new.work.model_copy(update={"edition": plan.work.edition})
@@ -231,7 +308,7 @@ def differs(plan: Plan, new: Plan) -> bool:
 def shrunk(was: str, now: str, base: Ledger) -> UsageError:
     return SourceError(
         f"The source had {was} and has {now}: less than half is left.",
-        hint=f"If that is right: {shell_command('refresh', base.url, '--allow-shrink')}",
+        hint=f"If that is right: {shell_command('refresh', Editions(base.url).run, '--allow-shrink')}",
     )
 
 

@@ -13,9 +13,10 @@ from shardmill.core.errors import UsageError
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.plan.spec import Spec, make_spec
-from shardmill.run.changes import differences
-from shardmill.run.planning import permit
-from shardmill.run.refreshing import beyond_item, refresh
+from shardmill.run.changes import differences_of_work
+from shardmill.run.planner import make_plan
+from shardmill.run.planning import open_placer, permit
+from shardmill.run.refreshing import beyond_item, other_work, refresh
 from shardmill.run.result import Run
 from shardmill.run.running import resume, start
 from shardmill.sources.held import HeldData
@@ -39,13 +40,13 @@ def start_or_refresh(
     plan = ledger.find_plan()
     if plan is None:
         return start(spec, out, allow_code=allow_code, quiet=quiet, **how)
-    _refuse_another(ledger, plan, spec)
     permit(spec, of_model=allow_code)
     if len(ledger.commits.shards()) < len(plan.shards):
+        _refuse_another(ledger, plan, spec)
         resume(out, execution, allow_code=allow_code, quiet=quiet)
     # What the run was delivered to keeps the edition that it has.
     changes = {name: value for name, value in execution.items() if name != "into"}
-    done = refresh(out, changes, allow_code=allow_code, quiet=quiet)
+    done = refresh(out, changes, work=spec.work, allow_code=allow_code, quiet=quiet)
     if not is_quiet(quiet):
         say(done.describe())
     return Run(out)
@@ -54,7 +55,10 @@ def start_or_refresh(
 def _refuse_unrepeatable(work: dict[str, Any], execution: dict[str, Any]) -> None:
     """Refuse what cannot be refreshed the next time, before anything is computed."""
     if work.get("to"):
-        raise UsageError("--refresh is for runs, and --to loads a table.", hint="Use --changed-only instead.")
+        raise UsageError(
+            "--refresh is for runs, and --to loads a table, from which no rows are deleted.",
+            hint="--into URL#TABLE delivers a run to a table, and keeps it up. Or use --changed-only, which only adds.",
+        )
     if execution.get("detach"):
         raise UsageError("--refresh waits until the edition is complete.", hint="Leave out --detach.")
     source = work.get("source")
@@ -63,13 +67,8 @@ def _refuse_unrepeatable(work: dict[str, Any], execution: dict[str, Any]) -> Non
 
 
 def _refuse_another(ledger: Ledger, plan: Plan, spec: Spec) -> None:
-    """Refuse to refresh a run that another command has made: what it read and computed must be the same."""
-    work = spec.work.model_copy(update={"edition": plan.work.edition})
-    changes = differences(plan, Plan.of(work, plan.stat, plan.fingerprint, plan.shards))
-    if plan.work.source != work.source:
-        changes.insert(0, f"the source was {', '.join(plan.work.source)} and is {', '.join(work.source)}")
-    if changes:
-        raise UsageError(
-            f"{ledger.url} was made by another command: {'; '.join(changes)}.",
-            hint="Repeat the options of the run, or choose another --out. `shardmill migrate` changes the model.",
-        )
+    """Refuse to complete a run that another command has begun."""
+    _, devices = open_placer(spec, None, True)
+    made, other = differences_of_work(plan, make_plan(spec, devices))
+    if made or other:
+        raise other_work(ledger, [*other, *made], "Complete it first by the options that it was begun with.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import cast
 
 from shardmill.core.errors import SpecError, nearest
@@ -10,10 +11,28 @@ from shardmill.plan.spec import Work
 from shardmill.plugins import SinkKind, find, find_by_scheme, schemes
 from shardmill.sinks.base import Delivery, ResultTable, Shipment
 
+_GONE = re.compile(r"(?P<place>.*)\?gone=(?P<column>[^?#&=/]+)", re.DOTALL)
+
+
+def split_gone(address: str) -> tuple[str, str]:
+    """The address without the column in which rows that are gone get a mark, and that column; "" if they are deleted.
+
+    >>> split_gone("postgresql://ann@db/shop?sslmode=require#reviews?gone=deleted_at")
+    ('postgresql://ann@db/shop?sslmode=require#reviews', 'deleted_at')
+    """
+    found = _GONE.fullmatch(address)
+    return (found["place"], found["column"]) if found is not None else (address, "")
+
 
 def find_delivery(address: str) -> SinkKind:
     """The sink that the committed parts of a run are delivered to (--into)."""
     kind = _find(address)
+    place, column = split_gone(address)
+    if column and not kind.marks_gone:
+        raise SpecError(
+            f"The sink {kind.name!r} cannot mark rows that are gone ({column}).",
+            hint=f"It deletes them: {withhold(place)}. Tables of PostgreSQL, DuckDB and SQLite can have marks.",
+        )
     if not kind.delivery:
         raise SpecError(
             f"Workers write to the sink {kind.name!r} themselves: nothing is delivered to it.",

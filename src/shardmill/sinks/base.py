@@ -151,12 +151,14 @@ REPLACED = Holding(-1)
 class Replacement:
     """All rows with these `keys` are deleted, and these `rows`, which have such keys, added.
 
-    The rows of `alone` other keys are left alone.
+    Of the last `leaving` keys no row stays, so that a store may mark theirs as gone instead. The rows of `alone` other
+    keys are left alone.
     """
 
     keys: pa.RecordBatch
     rows: pa.RecordBatch
     alone: int = 0
+    leaving: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +277,10 @@ class Delivery(ABC):
         raise UsageError(
             f"{self.address}: its sink cannot repair rows.", hint="Deliver the run to another place: it is created."
         )
+
+    def count_gone(self) -> int:
+        """How many rows it has that are marked as gone, which `scan` leaves out."""
+        return 0
 
     def holdings(self) -> dict[str, tuple[str, Holding]]:
         """What it has of which plans: for each the generation, and how much."""

@@ -13,6 +13,7 @@ POSTGRESQL = SinkKind(
     writer=f"{_HERE}.postgres:open_sink",
     table=f"{_HERE}.table",
     delivery=f"{_HERE}.databases.postgres:PostgresDelivery",
+    marks_gone=True,
     progress="shardmill.postgres.batches:read_progress",
     extras=("postgres",),
 )
@@ -29,11 +30,16 @@ DUCKDB = SinkKind(
     name="duckdb",
     schemes=("duckdb:",),
     delivery=f"{_HERE}.databases.duckdb:DuckDbDelivery",
+    marks_gone=True,
     reach="machine",
     extras=("duckdb",),
 )
 SQLITE = SinkKind(
-    name="sqlite", schemes=("sqlite:",), delivery=f"{_HERE}.databases.sqlite:SqliteDelivery", reach="machine"
+    name="sqlite",
+    schemes=("sqlite:",),
+    delivery=f"{_HERE}.databases.sqlite:SqliteDelivery",
+    marks_gone=True,
+    reach="machine",
 )
 
 # A server before a file: the address of either begins with the name of the store.

@@ -100,6 +100,20 @@ def test_the_oldest_that_were_read_are_pruned(editions: Editions, clock: Clock) 
     assert editions.current() == 5
 
 
+def test_a_clock_that_runs_backwards_deletes_nothing(editions: Editions, clock: Clock) -> None:
+    clock.now = 10 * GRACE_S
+    make(editions)
+    clock.now = 0.0
+    assert [make(editions), editions.begin(3, REFRESH)] == [3, 4]
+    put_rows(editions, 1, 2, 3)
+    assert prune(editions, 1) == [], "1 was superseded tomorrow"
+    clock.now = GRACE_S
+    assert prune(editions, 1) == [2], "and 2 after it, by an earlier time"
+    clock.now = 11 * GRACE_S
+    assert prune(editions, 1) == [1]
+    assert editions.current() == 3
+
+
 def test_the_current_one_is_never_pruned(editions: Editions, clock: Clock) -> None:
     for _ in range(4):
         make(editions)

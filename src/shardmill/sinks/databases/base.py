@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardmill.core.errors import DatabaseError
+from shardmill.core.errors import DatabaseError, UsageError
+from shardmill.sinks.address import split_gone
 from shardmill.sinks.base import Delivery, Holding, Lot, Shipment, TurnStep, how_to_go_on
 from shardmill.sinks.predicates import any_of, quoted
 from shardmill.sinks.remembered import count_lots, holds, note, note_step, read_holdings, refuse_others
@@ -24,7 +25,10 @@ _KEYS_AT_ONCE = 500
 
 
 class DatabaseDelivery(Delivery):
-    """A table of a database file: `SCHEME:FILE#TABLE`."""
+    """A table of a database file: `SCHEME:FILE#TABLE`.
+
+    With `?gone=COLUMN` behind it, rows that leave the run stay and get the time in that column.
+    """
 
     lots_at_once = 1
     scheme = ""
@@ -33,7 +37,8 @@ class DatabaseDelivery(Delivery):
 
     def __init__(self, address: str, shipment: Shipment) -> None:
         super().__init__(address, shipment)
-        path, _, table = address.removeprefix(self.scheme).partition("#")
+        place, self.gone = split_gone(address)
+        path, _, table = place.removeprefix(self.scheme).partition("#")
         self.path, self.table = path, table or DEFAULT_TABLE
         self._database: Any = None
 
@@ -61,6 +66,8 @@ class DatabaseDelivery(Delivery):
 
     def prepare(self) -> None:
         notes = f"CREATE TABLE IF NOT EXISTS {NOTES} (place TEXT, name TEXT, value TEXT, PRIMARY KEY (place, name))"
+        if self.gone:
+            self._refuse_marks()
         with self.told():
             self.run(notes)
             refuse_others(self.address, self.shipment, self._kept())
@@ -92,7 +99,10 @@ class DatabaseDelivery(Delivery):
     def turn(self, step: TurnStep) -> bool:
         def take() -> dict[str, str]:
             made = step.decide(self._find(step.keys))
-            self._delete(made.keys)
+            staying = made.keys.num_rows - made.leaving * bool(self.gone)
+            self._mark(made.keys.slice(staying))
+            # With what was marked earlier: a row that comes back has no mark.
+            self._delete(made.keys.slice(0, staying))
             if made.rows.num_rows:
                 self.insert(iter([made.rows]))
             return note_step(self.shipment, step, made)
@@ -135,7 +145,9 @@ class DatabaseDelivery(Delivery):
                 self.begin()
                 try:
                     self.run(f"DROP VIEW IF EXISTS {quoted(name)}")
-                    self.run(f"CREATE VIEW {quoted(name)} AS SELECT * FROM {quoted(self.table)}")
+                    columns = ", ".join(map(quoted, self.shipment.schema.names)) if self.gone else "*"
+                    shown = f"SELECT {columns} FROM {quoted(self.table)} WHERE {self.living()}"
+                    self.run(f"CREATE VIEW {quoted(name)} AS {shown}")
                     self.run("COMMIT")
                 except BaseException:
                     with contextlib.suppress(Exception):
@@ -184,8 +196,36 @@ class DatabaseDelivery(Delivery):
 
     def _find(self, keys: pa.RecordBatch) -> list[pa.RecordBatch]:
         """The rows with these keys, which nobody else changes until the transaction ends."""
-        conditions = self._conditions(keys)
-        return [batch for where, values in conditions for batch in self.select(where + self.locking, values)]
+        found = ((self.living(where) + self.locking, values) for where, values in self._conditions(keys))
+        return [batch for where, values in found for batch in self.select(where, values)]
+
+    def _mark(self, keys: pa.RecordBatch) -> None:
+        """Mark the rows with these keys as gone."""
+        for condition, values in self._conditions(keys):
+            marked = f"UPDATE {quoted(self.table)} SET {quoted(self.gone)} = CURRENT_TIMESTAMP"
+            self.run(f"{marked} WHERE {self.living(condition)}", values)
+
+    def living(self, condition: str = "TRUE") -> str:
+        """A condition that holds for no row that is marked as gone."""
+        return f"({condition}) AND {quoted(self.gone)} IS NULL" if self.gone else condition
+
+    def count_gone(self) -> int:
+        if not self.gone:
+            return 0
+        with self.told():
+            return int(self.run(f"SELECT count({quoted(self.gone)}) FROM {quoted(self.table)}")[0][0])
+
+    def _refuse_marks(self) -> None:
+        """Refuse a mark that rows cannot have."""
+        if self.gone in self.shipment.schema.names:
+            raise UsageError(
+                f"{self.address}: the rows have a column {self.gone} of their own.", hint="Name another: ?gone=COLUMN"
+            )
+        if not self.shipment.key:
+            raise UsageError(
+                f"{self.address}: nothing identifies the rows, so none can be told to be gone.",
+                hint="Run it with --id COLUMN, or leave ?gone= out.",
+            )
 
     @abstractmethod
     def select(self, condition: str, values: Sequence[Any]) -> Iterator[pa.RecordBatch]:

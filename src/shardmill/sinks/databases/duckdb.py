@@ -48,8 +48,9 @@ class DuckDbDelivery(DatabaseDelivery):
 
     def create(self) -> None:
         self.database.register("_rows", self._empty())
-        self.run(f"CREATE TABLE IF NOT EXISTS {quoted(self.table)} AS SELECT * FROM _rows")
-        wanted = self.database.sql("SELECT * FROM _rows LIMIT 0").to_arrow_table().schema
+        mark = f", NULL::TIMESTAMPTZ AS {quoted(self.gone)}" if self.gone else ""
+        self.run(f"CREATE TABLE IF NOT EXISTS {quoted(self.table)} AS SELECT *{mark} FROM _rows")
+        wanted = self.database.sql(f"SELECT *{mark} FROM _rows LIMIT 0").to_arrow_table().schema
         self.database.unregister("_rows")
         found = self.database.sql(f"SELECT * FROM {quoted(self.table)} LIMIT 0").to_arrow_table().schema
         refuse_columns(self.address, self.shipment, found, wanted)
@@ -61,8 +62,9 @@ class DuckDbDelivery(DatabaseDelivery):
         """As a stream, of which a part is read while another is written."""
         rows = WatchedRows(batches)
         self.database.register("_rows", pa.RecordBatchReader.from_batches(self.shipment.schema, rows))
+        names = ", ".join(map(quoted, self.shipment.schema.names))
         try:
-            self.run(f"INSERT INTO {quoted(self.table)} SELECT * FROM _rows")
+            self.run(f"INSERT INTO {quoted(self.table)} ({names}) SELECT * FROM _rows")
         except self.library_errors() as error:
             raise rows.error or error from error
         self.database.unregister("_rows")
@@ -70,7 +72,7 @@ class DuckDbDelivery(DatabaseDelivery):
     def scan(self) -> Iterator[pa.RecordBatch]:
         self.require_table()
         with self.told():
-            yield from self.select("TRUE", [])
+            yield from self.select(self.living(), [])
 
     def select(self, condition: str, values: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         columns = ", ".join(map(quoted, self.shipment.schema.names))

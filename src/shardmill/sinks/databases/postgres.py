@@ -78,10 +78,13 @@ class PostgresDelivery(DatabaseDelivery):
         if any(_vector_type(field.type) for field in self.shipment.schema):
             with explained(self.database):
                 ensure_vector(self.database)
-        columns = ", ".join(f"{quoted(f.name)} {_column_type(f.type)}" for f in self.shipment.schema)
+        kinds = {f.name: _column_type(f.type) for f in self.shipment.schema}
+        if self.gone:
+            kinds[self.gone] = "timestamp with time zone"
+        columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
         self.run(f"CREATE TABLE IF NOT EXISTS {quoted(self.table)} ({columns})")
         found = dict(self.run(_COLUMNS, [quoted(self.table)]))
-        refuse_columns(self.address, self.shipment, found, {f.name: _column_type(f.type) for f in self.shipment.schema})
+        refuse_columns(self.address, self.shipment, found, kinds)
 
     def insert(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Copy rows into the table; by way of another one, if a column is of a type that is sent as another."""
@@ -109,7 +112,7 @@ class PostgresDelivery(DatabaseDelivery):
     def scan(self) -> Iterator[pa.RecordBatch]:
         self.require_table()
         with explained(self.database), self.database.transaction():
-            yield from self.select("TRUE", [])
+            yield from self.select(self.living(), [])
 
     def select(self, condition: str, values: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         schema = self.shipment.schema

@@ -45,18 +45,22 @@ class SqliteDelivery(DatabaseDelivery):
         return bool(self.run("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [name]))
 
     def create(self) -> None:
-        columns = ", ".join(f"{quoted(f.name)} {_sql_type(f.type)}" for f in self.shipment.schema)
+        schema = self.shipment.schema
+        if self.gone:
+            schema = schema.append(pa.field(self.gone, pa.string()))
+        columns = ", ".join(f"{quoted(f.name)} {_sql_type(f.type)}" for f in schema)
         self.run(f"CREATE TABLE IF NOT EXISTS {quoted(self.table)} ({columns})")
         said = self.run(f"PRAGMA table_info({quoted(self.table)})")
         found = pa.schema([(row[1], _arrow_type(row[2])) for row in said])
-        wanted = pa.schema([(f.name, _arrow_type(_sql_type(f.type))) for f in self.shipment.schema])
+        wanted = pa.schema([(f.name, _arrow_type(_sql_type(f.type))) for f in schema])
         refuse_columns(self.address, self.shipment, found, wanted)
 
     def insert(self, batches: Iterator[pa.RecordBatch]) -> None:
-        marks = ", ".join("?" * len(self.shipment.schema))
+        names = ", ".join(map(quoted, self.shipment.schema.names))
+        table, marks = f"{quoted(self.table)} ({names})", ", ".join("?" * len(self.shipment.schema))
         for batch in batches:
             values = zip(*map(self.as_values, batch.columns), strict=True)
-            self.database.executemany(f"INSERT INTO {quoted(self.table)} VALUES ({marks})", values)
+            self.database.executemany(f"INSERT INTO {table} VALUES ({marks})", values)
 
     def as_values(self, column: pa.Array) -> list[Any]:
         return _encode(column)
@@ -64,7 +68,7 @@ class SqliteDelivery(DatabaseDelivery):
     def scan(self) -> Iterator[pa.RecordBatch]:
         self.require_table()
         with self.told():
-            yield from self.select("TRUE ORDER BY rowid", [])
+            yield from self.select(f"{self.living()} ORDER BY rowid", [])
 
     def select(self, condition: str, values: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         schema = self.shipment.schema

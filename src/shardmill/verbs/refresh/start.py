@@ -19,6 +19,7 @@ from shardmill.verbs.refresh.options import RefreshOptions
 
 def start(request: Request) -> Refreshed:
     options: RefreshOptions = request.options
+    told = set[str]()
 
     def once() -> Refreshed:
         done = refresh(
@@ -30,7 +31,10 @@ def start(request: Request) -> Refreshed:
             quiet=request.quiet,
         )
         if options.keep_editions and not options.dry_run:
-            prune(options.run, options.keep_editions)
+            held = prune(options.run, options.keep_editions).describe_held()
+            for line in () if request.quiet else (each for each in held if each not in told):
+                say(line)
+            told.update(held)
         return done
 
     if options.every is None:

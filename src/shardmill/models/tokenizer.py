@@ -102,8 +102,24 @@ class Tokenizer:
         framed = np.zeros(len(texts), bool)
         framed[present] = True
         framed[list(reasons)] = False
-        rows, unfit = self.frame(found.take(firsts, lengths), framed)
+        bare = found if not truncated and len(present) == len(texts) else found.take(firsts, lengths)
+        rows, unfit = self.frame(bare, framed)
         return Tokens(rows, truncated, reasons | unfit)
+
+    def read(self, texts: list[str], framed: bool) -> list[NDArray[np.int32]]:
+        """The ids of each whole text, with the special ids around them if `framed`. Only without a limit.
+
+        A text that is not valid Unicode raises UnicodeError.
+        """
+        found, bad = self._encode_all(texts)
+        if bad:
+            raise UnicodeError(_NOT_UNICODE)
+        return list(found.put_around(self._before, self._after, np.ones(len(texts), bool)) if framed else found)
+
+    @property
+    def by_words(self) -> bool:
+        """Whether words are looked up: the model's tokenizer reads them one by one."""
+        return self._words is not None
 
     def frame(self, bare: Ragged, framed: NDArray[np.bool_]) -> tuple[Ragged, dict[int, str]]:
         """Rows with the special ids around them, and the reason for each framed row that the model cannot take."""

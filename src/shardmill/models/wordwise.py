@@ -255,7 +255,9 @@ def _by_pattern(normalizers: list[dict[str, Any]], splitters: list[dict[str, Any
 
 def _alternatives(pattern: str) -> list[str]:
     """The alternatives of a pattern; those in brackets belong together."""
-    return [found[0] for found in re.finditer(r"(?:\((?:\\.|[^()])*\)[+*?]*|\[(?:\\.|[^\]\\])*\]|\\.|[^|\\(\[])+", pattern)]
+    return [
+        found[0] for found in re.finditer(r"(?:\((?:\\.|[^()])*\)[+*?]*|\[(?:\\.|[^\]\\])*\]|\\.|[^|\\(\[])+", pattern)
+    ]
 
 
 def _by_marks(backend: Any, normalizers: list[dict[str, Any]]) -> Wordwise | None:
@@ -286,9 +288,7 @@ def _is_mark(part: dict[str, Any]) -> bool:
     )
 
 
-def _by_merges(
-    backend: Any, normalizers: list[dict[str, Any]], splitters: list[dict[str, Any]]
-) -> Wordwise | None:
+def _by_merges(backend: Any, normalizers: list[dict[str, Any]], splitters: list[dict[str, Any]]) -> Wordwise | None:
     """As Gemma and Llama 2: a text is one word to the merges, and none of them joins a mark to what is before it."""
     marks = {"type": "Replace", "pattern": {"String": " "}, "content": _MARK}
     prepends = [{"type": "Prepend", "prepend": _MARK}, marks]
@@ -302,7 +302,9 @@ def _by_merges(
     if model.ignore_merges or model.end_of_word_suffix or model.continuing_subword_prefix:
         return None
     vocabulary = backend.get_vocab(with_added_tokens=False)
-    if _MARK not in vocabulary or re.search(f"[^\n{_MARK}]{_MARK}", "\n".join(t.replace("\n", ".") for t in vocabulary)):
+    if _MARK not in vocabulary or re.search(
+        f"[^\n{_MARK}]{_MARK}", "\n".join(t.replace("\n", ".") for t in vocabulary)
+    ):
         return None
     return Wordwise(unled=unled, spells=not unled, is_odd=lambda word: word.endswith(_MARK))
 

@@ -176,8 +176,8 @@ class Words:
         flat = np.fromiter(chain.from_iterable(ids), np.int32)
         pairs = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encodings))
         spans = np.fromiter(pairs, np.int64).reshape(-1, 2)
-        # Where words begin, if all texts are read one after another, with a gap for ids that are said to be at their end;
-        # the joint before a word is a part of it.
+        # Where words begin, if all texts are read one after another, with gaps: an id may be said to be at the end
+        # of its text; the joint before a word is a part of it.
         lengths = np.fromiter(map(len, words), np.int64, len(words))
         begins = starts_of(lengths + len(joint))[:-1] + 2 * np.repeat(np.arange(len(sizes)), sizes)
         spans += np.repeat(begins[firsts[:-1]], [len(each) for each in ids])[:, None]

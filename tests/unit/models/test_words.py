@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -171,7 +172,7 @@ class Pair:
             assert made.truncated == sum(room is not None and len(each.ids) > room for each in due)
         spelled, bad = self.ours[None].spell(texts)
         assert not bad
-        for text, each, (a, b) in zip(texts, due, zip(spelled.ids.starts, spelled.ids.starts[1:]), strict=True):
+        for text, each, (a, b) in zip(texts, due, pairwise(spelled.ids.starts), strict=True):
             assert spelled.ids.flat[a:b].tolist() == each.ids, f"{text!r:.300}"
             places = [*zip(spelled.starts[a:b].tolist(), spelled.stops[a:b].tolist(), strict=True)]
             assert places == each.offsets, f"{text!r:.300}"
@@ -225,7 +226,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ours.encode([" ".join(f"{'long' * (n % 30)}{block}x{n}" for n in range(700))])
         sizes.append(ours._words.nbytes)
     assert max(sizes) < 8 << 20
-    assert any(later < earlier for earlier, later in zip(sizes, sizes[1:], strict=False))
+    assert any(later < earlier for earlier, later in pairwise(sizes))
 
 
 def _changed(make: Callable[[], Any], change: Callable[[dict[str, Any]], Any]) -> Any:

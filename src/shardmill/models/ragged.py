@@ -44,6 +44,14 @@ class Ragged(Sequence[Ids]):
         starts = starts_of(lengths)
         return Ragged(self.flat[np.arange(starts[-1]) + np.repeat(firsts - starts[:-1], lengths)], starts)
 
+    def replace(self, rows: Sequence[int], others: Ragged) -> Ragged:
+        """The same rows, but `others` at the places `rows`, which are in order."""
+        lengths, at = self.lengths, np.array(rows, np.int64)
+        every = Ragged(np.concatenate([self.flat, others.flat]), self.starts)
+        firsts = self.starts[:-1].copy()
+        firsts[at], lengths[at] = others.starts[:-1] + len(self.flat), others.lengths
+        return every.take(firsts, lengths)
+
     def put_around(self, before: Sequence[int], after: Sequence[int], wanted: NDArray[np.bool_]) -> Ragged:
         """Add the ids `before` and `after` to each row marked in `wanted`."""
         if not before and not after:

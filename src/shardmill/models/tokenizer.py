@@ -14,7 +14,8 @@ from shardmill.core.errors import ModelError
 from shardmill.models.backend import open_backend
 from shardmill.models.folder import ModelFolder, stored_shapes
 from shardmill.models.ragged import Ragged, ragged, starts_of
-from shardmill.models.words import Spelled, Words, is_wordwise
+from shardmill.models.words import Spelled, Words
+from shardmill.models.wordwise import find_cut, read_rule
 
 _HEAD_CHARS = 4096
 _HEAD_CHARS_PER_TOKEN = 8
@@ -68,7 +69,8 @@ class Tokenizer:
         self._backend = backend
         self._embedded = embedded
         self._encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)
-        self._words = Words(backend) if is_wordwise(backend) else None
+        self._rule = read_rule(backend)
+        self._words = Words(backend, self._rule) if self._rule is not None else None
         self._special_ids = special_ids
         self._from_left = from_left
         self._before, self._after = _frame(backend)
@@ -100,8 +102,24 @@ class Tokenizer:
         framed = np.zeros(len(texts), bool)
         framed[present] = True
         framed[list(reasons)] = False
-        rows, unfit = self.frame(found.take(firsts, lengths), framed)
+        bare = found if not truncated and len(present) == len(texts) else found.take(firsts, lengths)
+        rows, unfit = self.frame(bare, framed)
         return Tokens(rows, truncated, reasons | unfit)
+
+    def read(self, texts: list[str], framed: bool) -> list[NDArray[np.int32]]:
+        """The ids of each whole text, with the special ids around them if `framed`. Only without a limit.
+
+        A text that is not valid Unicode raises UnicodeError.
+        """
+        found, bad = self._encode_all(texts)
+        if bad:
+            raise UnicodeError(_NOT_UNICODE)
+        return list(found.put_around(self._before, self._after, np.ones(len(texts), bool)) if framed else found)
+
+    @property
+    def by_words(self) -> bool:
+        """Whether words are looked up: the model's tokenizer reads them one by one."""
+        return self._words is not None
 
     def frame(self, bare: Ragged, framed: NDArray[np.bool_]) -> tuple[Ragged, dict[int, str]]:
         """Rows with the special ids around them, and the reason for each framed row that the model cannot take."""
@@ -116,11 +134,26 @@ class Tokenizer:
 
     def spell(self, texts: list[str]) -> tuple[Spelled, dict[int, str]]:
         """Ids of each whole text, without special ids, with their positions in it; and why a text is bad."""
-        if self._words is not None:
+        if self._words is not None and self._rule is not None and self._rule.spells:
             try:
-                return self._words.spell(texts), {}
+                found, odd = self._words.spell(texts)
             except UnicodeError:
                 pass
+            else:
+                return self._spell_again(found, texts, odd) if odd else (found, {})
+        return self._spell_whole(texts)
+
+    def _spell_again(self, found: Spelled, texts: list[str], odd: list[int]) -> tuple[Spelled, dict[int, str]]:
+        """Replace the rows of texts that have to be tokenized whole."""
+        whole, _ = self._spell_whole([texts[k] for k in odd])
+        ids = found.ids.replace(odd, whole.ids)
+        starts, stops = (
+            Ragged(own, found.ids.starts).replace(odd, Ragged(other, whole.ids.starts)).flat
+            for own, other in ((found.starts, whole.starts), (found.stops, whole.stops))
+        )
+        return Spelled(ids, starts, stops), {}
+
+    def _spell_whole(self, texts: list[str]) -> tuple[Spelled, dict[int, str]]:
         ids: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
         spans: list[NDArray[np.int32]] = [np.zeros((0, 2), np.int32)]
         bad: dict[int, str] = {}
@@ -167,20 +200,17 @@ class Tokenizer:
 
     def _encode_words(self, words: Words, texts: list[str]) -> Ragged:
         """Tokenize word by word; of a huge text, only enough whole words to fill the limit."""
-        enough = None if self._head is None or self._room is None else self._room * _HEAD_CHARS_PER_TOKEN
-        heads = [text if enough is None else _whole_words(text, enough) for text in texts]
-        found = words.encode(heads)
-        short = [
-            k
-            for k, (text, head) in enumerate(zip(texts, heads, strict=True))
-            if len(head) < len(text) and found.lengths[k] <= (self._room or 0)
-        ]
-        if not short:
+        heads, cut = texts, dict[int, str]()
+        if self._head is not None and self._room is not None and self._rule is not None:
+            enough = self._room * _HEAD_CHARS_PER_TOKEN
+            cut = {k: text[: find_cut(text, enough, self._rule)] for k, text in enumerate(texts) if len(text) > enough}
+            heads = [cut.get(k, text) for k, text in enumerate(texts)] if cut else texts
+        found, odd = words.encode(heads)
+        lengths = found.lengths
+        again = sorted({*odd, *(k for k in cut if lengths[k] <= (self._room or 0))})
+        if not again:
             return found
-        rows: list[Sequence[int]] = list(found)  # type: ignore[arg-type]
-        for k, ids in zip(short, self._encode_whole([texts[k] for k in short]), strict=True):
-            rows[k] = ids or ()
-        return ragged(rows)
+        return found.replace(again, ragged(ids or () for ids in self._encode_whole([texts[k] for k in again])))
 
     def _encode_whole(self, texts: list[str]) -> list[list[int] | None]:
         """The ids of each text, None for one that is not valid Unicode; for a huge text, the ids of its head."""
@@ -222,10 +252,6 @@ class Tokenizer:
         if last_kept is not None and last is not None and last - last_kept >= _SAFE_WORDS:
             return True
         return extra >= _SAFE_TOKENS
-
-
-def _whole_words(text: str, size: int) -> str:
-    return text if len(text) <= size else text[: max(0, text.rfind(" ", 0, size))]
 
 
 def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:

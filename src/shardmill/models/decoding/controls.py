@@ -12,8 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmill.core.errors import ModelError
+from shardmill.models.tokenizer import Tokenizer
+
 # A noncharacter of Unicode, which no text contains.
 _BREAK = "\ufdd0"
+# Where transformers reads texts for all tokenizers of the tokenizers library; some classes read them in their own way.
+_PLAIN_CALLS = "transformers.tokenization_utils"
 
 
 class Controls:
@@ -40,14 +45,22 @@ class Controls:
             return {self.hide(key): self.hide(each) for key, each in value.items()}
         return [self.hide(each) for each in value] if isinstance(value, Sequence) else value
 
-    def read(self, texts: list[str], **options: Any) -> list[NDArray[np.int32]]:
+    def read(self, texts: list[str], *, add_special_tokens: bool) -> list[NDArray[np.int32]]:
         """The ids of texts as the tokenizer gives them, the broken names as plain text."""
         found: list[Any] = [None] * len(texts)
         for tokenizer, broken in ((self._tokenizer, False), (self._breaking, True)):
             at = [i for i, text in enumerate(texts) if (_BREAK in text) is broken]
-            if at:
+            if at and not broken and self._reader is not None:
+                for i, ids in zip(at, self._reader.read([texts[i] for i in at], add_special_tokens), strict=True):
+                    found[i] = ids
+            elif at:
                 # A text that is too long is set aside, or cut into windows; transformers would warn of it as well.
-                read = tokenizer([texts[i] for i in at], return_attention_mask=False, verbose=False, **options)
+                read = tokenizer(
+                    [texts[i] for i in at],
+                    return_attention_mask=False,
+                    verbose=False,
+                    add_special_tokens=add_special_tokens,
+                )
                 for i, ids in zip(at, read["input_ids"], strict=True):
                     found[i] = np.array(ids, np.int32)
                     if broken:
@@ -59,6 +72,25 @@ class Controls:
         inside = ids[ids < len(self._steers)]
         more = int(self._steers[inside].sum()) > len(self._whole.findall(text)) + added
         return "a part of the text would become a special token of the model" if more else None
+
+    @cached_property
+    def _reader(self) -> Tokenizer | None:
+        """The same tokenizer with words that are looked up; None if it does not read words one by one."""
+        kind = type(self._tokenizer)
+        calls = [getattr(kind, name, None) for name in ("__call__", "_encode_plus", "_batch_encode_plus")]
+        own = any(call is not None and not call.__module__.startswith(_PLAIN_CALLS) for call in calls)
+        if own or not getattr(self._tokenizer, "is_fast", False):
+            return None
+        backend = self._tokenizer.backend_tokenizer
+        # As transformers does it before each call.
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = self._tokenizer.split_special_tokens
+        try:
+            made = Tokenizer(backend, limit=None, pad_id=0, special_ids=set(), from_left=False)
+        except ModelError:
+            return None  # It splits a text by special tokens.
+        return made if made.by_words else None
 
     @cached_property
     def _breaking(self) -> Any:

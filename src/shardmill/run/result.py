@@ -314,13 +314,16 @@ class Run:
         where: str = "",
         words: bool = False,
         hybrid: bool = False,
+        language: str = "",
         quiet: bool = True,
     ) -> list[Hit]:
         """The best items for a text, best first: nearest in meaning, by `words` alone, or by both (`hybrid`).
 
-        Only items whose id and kept columns meet the condition `where` are found: "overall <= 2".
+        Only items whose id and kept columns meet the condition `where` are found: "overall <= 2". The words are cut by
+        the `language` of the texts, which the first search by words tells from a sample unless it is given.
         """
-        return self.search_many([text], k, where=where, words=words, hybrid=hybrid, quiet=quiet)[0]
+        how: dict[str, Any] = {"words": words, "hybrid": hybrid, "language": language}
+        return self.search_many([text], k, where=where, **how, quiet=quiet)[0]
 
     def search_many(
         self,
@@ -330,6 +333,7 @@ class Run:
         where: str = "",
         words: bool = False,
         hybrid: bool = False,
+        language: str = "",
         quiet: bool = True,
     ) -> list[list[Hit]]:
         """Several searches. The model stays loaded for the next ones, until `close`; by `words` none is needed."""
@@ -342,9 +346,11 @@ class Run:
         if self._searched is None or not self._searched.is_of(self.ledger, self.plan):
             self._searched = SearchedRun(self.ledger, self.plan)
         self._searched.quiet = quiet
-        if mode == "hybrid":
+        if language and mode == "vector":
+            raise UsageError("A language is for a search by words.", hint="Add --words or --hybrid.")
+        if mode != "vector":
             # A run without texts is refused before a model is loaded.
-            _ = self._searched.words
+            self._searched.words(language)
         if mode != "text":
             precise = self.ledger.execution().get("precision") == "float32"
             queries = embed_queries(work.task, work.params, texts, precise=precise, quiet=quiet)
@@ -358,11 +364,14 @@ class Run:
         KEPT.close()
         self._searched = None
 
-    def index(self, *, graph: bool = True, quiet: bool = True) -> PassageRecord:
-        """Write the passages of an embed run for `answer` and `ask`, with graphs for approximate search."""
+    def index(self, *, graph: bool = True, language: str = "", quiet: bool = True) -> PassageRecord:
+        """Write the passages of an embed run for `answer` and `ask`, with graphs for approximate search.
+
+        The words are those of the `language` of the texts, which a sample of them tells.
+        """
         from shardmill.results.passages import write_passages
 
-        return write_passages(self.ledger, self.plan, graph=graph, quiet=quiet)
+        return write_passages(self.ledger, self.plan, graph=graph, language=language, quiet=quiet)
 
     def study(self) -> StudyResult:
         """The trials of a study that have ended, the best ones, and which parameters matter."""

@@ -14,20 +14,24 @@ from shardmill.core.errors import UsageError, nearest
 ENGLISH, MIXED = "en", "mul"
 
 _LATIN, _HAN, _KANA = "latin", "han", "kana"
-_NAMES = {
-    **{"ar": "arabic", "bn": "bengali", "cs": "czech", "da": "danish", "de": "german", "el": "greek", "en": "english"},
-    **{"es": "spanish", "fa": "persian", "fi": "finnish", "fr": "french", "he": "hebrew", "hi": "hindi"},
-    **{"hu": "hungarian", "it": "italian", "ja": "japanese", "km": "khmer", "ko": "korean", "lo": "lao"},
-    **{"my": "burmese", "nl": "dutch", "no": "norwegian", "pl": "polish", "pt": "portuguese", "ro": "romanian"},
-    **{"ru": "russian", "sv": "swedish", "ta": "tamil", "te": "telugu", "th": "thai", "tr": "turkish"},
-    **{"uk": "ukrainian", "zh": "chinese", MIXED: "mixed"},
-}
+
+
+def read_table(text: str) -> dict[str, str]:
+    """Pairs of words: "a:b c:d"."""
+    return dict(each.split(":") for each in text.split())
+
+
+_NAMES = read_table(
+    "ar:arabic bn:bengali cs:czech da:danish de:german el:greek en:english es:spanish fa:persian fi:finnish fr:french "
+    "he:hebrew hi:hindi hu:hungarian it:italian ja:japanese km:khmer ko:korean lo:lao my:burmese nl:dutch no:norwegian "
+    "pl:polish pt:portuguese ro:romanian ru:russian sv:swedish ta:tamil te:telugu th:thai tr:turkish uk:ukrainian "
+    "zh:chinese mul:mixed"
+)
 # The language of a script that one of them, or none of those with words below, is written in.
-_OF_SCRIPT = {
-    **{"arabic": "ar", "bengali": "bn", "cyrillic": "ru", "devanagari": "hi", "greek": "el", "hangul": "ko"},
-    **{"hebrew": "he", _HAN: "zh", "khmer": "km", "lao": "lo", _LATIN: ENGLISH, "myanmar": "my"},
-    **{"tamil": "ta", "telugu": "te", "thai": "th"},
-}
+_OF_SCRIPT = read_table(
+    "arabic:ar bengali:bn cyrillic:ru devanagari:hi greek:el hangul:ko hebrew:he han:zh khmer:km lao:lo latin:en "
+    "myanmar:my tamil:ta telugu:te thai:th"
+)
 # Frequent words that tell a language, and that tell nothing of a text in it.
 _SAID_LITTLE = {
     "ar": "في من على إلى عن مع هذا هذه ذلك التي الذي و أو أن إن لا ما لم كان كانت هو هي بين بعد قبل كل قد ثم حتى كما",

@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from shardmill.core.errors import CorruptState, missing_extra
-from shardmill.core.languages import ENGLISH, find_language, read_language
+from shardmill.core.languages import ENGLISH, find_language, read_language, read_table
 from shardmill.core.words import index_words
 
 # In the folder of an index. One without it is English: earlier versions knew no other.
 FILE = "words.json"
 # The languages of which PyStemmer knows the endings, by its names. English words keep theirs, as they always did.
-_STEMMED = {
-    **{"ar": "arabic", "da": "danish", "de": "german", "el": "greek", "es": "spanish", "fi": "finnish"},
-    **{"fr": "french", "hi": "hindi", "hu": "hungarian", "it": "italian", "nl": "dutch", "no": "norwegian"},
-    **{"pt": "portuguese", "ro": "romanian", "ru": "russian", "sv": "swedish", "ta": "tamil", "tr": "turkish"},
-}
+_STEMMED = read_table(
+    "ar:arabic da:danish de:german el:greek es:spanish fi:finnish fr:french hi:hindi hu:hungarian it:italian nl:dutch "
+    "no:norwegian pt:portuguese ro:romanian ru:russian sv:swedish ta:tamil tr:turkish"
+)
 _STEMMER = "Stemmer"
 
 

@@ -34,7 +34,7 @@ class SummaryParams(Params):
     sentences: int = option(3, "Sentences in a summary.", group=RESULT, metavar="N", common=True, ge=1, le=1_000)
     reference: str | None = option(
         None,
-        "A column with reference summaries: adds ROUGE-1, 2 and L to rows and report.",
+        "A column with reference summaries: adds ROUGE-1, 2, L and Lsum to rows and report.",
         group=RESULT,
         metavar="COLUMN",
     )
@@ -67,8 +67,10 @@ class SummarizeParams(SummaryParams):
     """The parameters of the task.
 
     With `lead`, earlier sentences are preferred, as in news: texts that are joined from several have no such order.
+    `rouge` is the way to compute it, which planning settles: 1 is that of runs that do not say.
     """
 
     lead: bool = True
+    rouge: Literal[1, 2] = 1
     endpoint: str = ""
     key_variable: str = KEY_VARIABLE

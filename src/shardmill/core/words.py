@@ -37,6 +37,11 @@ def _signs() -> str:
 
 
 @cache
+def _sign_set() -> frozenset[str]:
+    return frozenset(_signs())
+
+
+@cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """A word of ASCII, one of any script, and one character with its signs."""
     return re.compile(r"\w+"), re.compile(rf"\w[\w{_signs()}]*"), re.compile(rf".[{_signs()}]*")
@@ -50,6 +55,11 @@ def find_words(text: str) -> list[str]:
     """
     ascii_words, words, _ = _patterns()
     return (ascii_words if text.isascii() else words).findall(text)
+
+
+def has_signs(text: str) -> bool:
+    """Whether a text has signs of vowels or accents that are no letters."""
+    return not text.isascii() and any(map(_sign_set().__contains__, text))
 
 
 def is_spaceless(word: str) -> bool:
@@ -104,6 +114,3 @@ def index_words(text: str, language: str) -> list[str]:
 def _characters(word: str) -> Iterator[str]:
     for run in _RUN.finditer(word):
         yield from [run[0]] if run.lastgroup is None else _patterns()[2].findall(run[0])
-
-
-__all__ = ["cut_characters", "cut_pieces", "find_words", "index_words", "is_spaceless"]

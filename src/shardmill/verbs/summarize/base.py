@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from shardmill.plugins.base import load_part
 from shardmill.tasks.base import Task
 from shardmill.tasks.params import read_params
 from shardmill.verbs.summarize.params import SummarizeParams
-from shardmill.verbs.summarize.rouge import CURRENT, Rouge, measure_rouge
+from shardmill.verbs.summarize.rouge import Rouge, measure_rouge
 
 NO_SENTENCE = "the text has no sentence with a letter or digit"
 _METHODS = {
@@ -35,12 +35,7 @@ class SummarizeTask(Task):
         self.params = read_params(SummarizeParams, params, "summarize")
         self.rouge = Rouge(self.params.rouge) if self.params.reference else None
         self.fields = (self.params.reference,) if self.params.reference else ()
-        self.settles = ("rouge",) if self.rouge else ()
         self.output = pa.schema([*columns, *(self.rouge.columns if self.rouge else ())])
-
-    def settle(self, first: Callable[[], pa.RecordBatch]) -> dict[str, Any]:
-        """The way to compute ROUGE, which a run keeps."""
-        return {"rouge": CURRENT}
 
     def check_rouge(self) -> None:
         """Refuse now, not after the first rows, if ROUGE is asked for and its package is missing."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from shardmill.core.permission import KEY_VARIABLE
-from shardmill.plan.options import ANSWER, MODEL, RESULT, Params, option
+from shardmill.plan.options import ANSWER, MODEL, RESULT, option
+from shardmill.plan.shared import TranslationParams
 
 
-class SummaryParams(Params):
+class SummaryParams(TranslationParams):
     """The parameters that people give: the method and its model, the number of sentences, a column with references.
 
     `extractive` chooses that many sentences. `generative` asks a model for them, in at most `max_tokens`; the other
@@ -67,7 +68,8 @@ class SummarizeParams(SummaryParams):
     """The parameters of the task.
 
     With `lead`, earlier sentences are preferred, as in news: texts that are joined from several have no such order.
-    `rouge` is the way to compute it, which planning settles: 1 is that of runs that do not say.
+    `rouge` is the way to compute it, which the verb settles: 1, that of runs that do not say, has words of ASCII alone
+    and no Lsum.
     """
 
     lead: bool = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from pathlib import Path
@@ -13,9 +14,13 @@ import pytest
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import SpecError
+from shardmill.plan.spec import make_spec
+from shardmill.run import start
 from shardmill.tasks import open_task
+from shardmill.testing import InProcessEngine
 from shardmill.verbs.summarize.choice import choose_sentences, score_sentences
 from shardmill.verbs.summarize.extract import SENTENCE, SUMMARY, WINDOW_SENTENCES, Extracts
+from shardmill.verbs.summarize.groups import summarize_work
 from shardmill.verbs.summarize.params import SummarizeParams
 from shardmill.verbs.summarize.rouge import ALL_NAMES, NAMES, Means, Rouge, measure_rouge
 from shardmill.verbs.summarize.task import SummarizeTask
@@ -197,14 +202,20 @@ def test_rouge_counts_the_words_of_any_script(language: str) -> None:
     assert Rouge(1)([one], [one]).to_pylist()[0]["rouge1"] == (1.0 if language == "de" else 0.0)
 
 
-def test_a_run_that_began_without_the_fourth_column_keeps_its_three(model: Path) -> None:
+def test_a_run_that_began_without_the_fourth_column_keeps_its_three(model: Path, tmp_path: Path) -> None:
     needed("rouge_score")
-    asked = {"model": str(model), "reference": "gold"}
-    before = SummarizeTask(**asked)
-    now = SummarizeTask(**asked, **before.settle(lambda: pa.record_batch({})))
-    assert set(now.output.names) - set(before.output.names) == {"rougeLsum"}
-    assert tuple(before.settles) == ("rouge",)
-    assert tuple(SummarizeTask(model=str(model)).settles) == ()
+    source = tmp_path / "items.jsonl"
+    source.write_text("\n".join(json.dumps({"article": text, "gold": text}) for text in TEXTS["zh"]))
+    params = {"model": str(model), "reference": "gold", "sentences": 1}
+    work = {"source": str(source), "text": "article", "task": "summarize", "params": params}
+    begun = {**work, "params": {**params, "method": "extractive"}}
+    start(make_spec(begun, {"device": "cpu"}), tmp_path / "old", engine=InProcessEngine())
+    for place, columns, mean in (("old", NAMES, 0.0), ("new", ALL_NAMES, 1.0)):
+        for _ in range(2):
+            run = summarize_work(work, {"device": "cpu"}, tmp_path / place, engine=InProcessEngine())
+        assert tuple(name for name in run.table().column_names if name.startswith("rouge")) == columns
+        figures = run.verify(sample=3, source=False).figures
+        assert [figures[name]["mean"] for name in columns] == [mean] * len(columns)
 
 
 def test_a_mean_over_many_rows_has_the_interval_of_its_rows() -> None:

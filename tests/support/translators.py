@@ -77,7 +77,7 @@ def write_translator(folder: Path, kind: str, **generation: Any) -> Path:
 
 def translate_one_by_one(
     folder: Path, texts: list[str], most: int, source: str, target: str, **options: Any
-) -> list[tuple[list[int], str]]:
+) -> list[list[int]]:
     """What transformers itself makes of each text, in float32 on the CPU."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), src_lang=source)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
@@ -91,5 +91,5 @@ def translate_one_by_one(
         with torch.inference_mode():
             how = {"max_new_tokens": most, "do_sample": False, "num_beams": 1, **told, **options}
             row = model.generate(**sent, **how)[0, 1:]
-        rows.append((row.tolist(), tokenizer.decode(row, skip_special_tokens=True)))
+        rows.append(row.tolist())
     return rows

@@ -54,18 +54,17 @@ def answers(folder: Path, **options: Any) -> list[list[int]]:
     return [made[i].ids.tolist() for i in range(len(SENTENCES))]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("kind", CODES)
-@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize(("kind", "beams"), [("nllb", 1), ("nllb", 2), ("m2m100", 1), ("mbart50", 1)])
 def test_answers_in_a_language_are_those_of_generate(folders: dict[str, Path], kind: str, beams: int) -> None:
     needed("sentencepiece" if kind == "m2m100" else "tokenizers")
     source, *targets = CODES[kind]
-    found = {}
-    for target in targets[:beams]:
+    found = []
+    for target in targets[: 2 if kind == "mbart50" else 1]:
         asked = {"source_language": source, "target_language": target, "beams": beams}
         expected = translate_one_by_one(folders[kind], SENTENCES, MOST, source, target, num_beams=beams)
-        found[target] = answers(folders[kind], **asked)
-        assert found[target] == [ids for ids, _ in expected]
-    assert len({str(each) for each in found.values()}) == len(found)
+        found.append(answers(folders[kind], **asked))
+        assert found[-1] == expected
+    assert len({str(each) for each in found}) == len(found)
 
 
 def test_files_name_the_languages(folders: dict[str, Path]) -> None:
@@ -77,7 +76,8 @@ def test_files_name_the_languages(folders: dict[str, Path]) -> None:
 
 def run_of(folder: Path, out: Path, **params: Any) -> Run:
     out.mkdir(exist_ok=True)
-    (out / "items.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in SENTENCES))
+    if not (out / "items.jsonl").exists():
+        (out / "items.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in SENTENCES))
     params = {"model": str(folder), "max_tokens": MOST, **params}
     work = {"source": str(out / "items.jsonl"), "text": "body", "task": "generate", "params": params}
     return start(make_spec(work, {"device": "cpu", "precision": "float32"}), out / "run", engine=InProcessEngine())
@@ -108,7 +108,7 @@ def test_the_models_own_language_is_settled_by_the_plan(folders: dict[str, Path]
     assert run.plan.work.params["target_language"] == "ru_RU"
     assert run_of(own, tmp_path / "one").plan == run.plan
     ids = [row["tokens_out"] for row in run.table().to_pylist()]
-    assert ids == [len(row) for row, _ in translate_one_by_one(own, SENTENCES, MOST, "en_XX", "")]
+    assert ids == [len(row) for row in translate_one_by_one(own, SENTENCES, MOST, "en_XX", "")]
 
 
 def test_a_run_that_began_without_a_language_goes_on_as_it_began(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ def index_words(text: str, language: str) -> list[str]:
     >>> index_words("Der Fluss tritt über die Ufer.", "de")
     ['fluss', 'tritt', 'ufer']
     """
-    ignored, found = ignored_words(language), []
+    ignored = ignored_words(language)
+    found: list[str] = []
     for word in find_words(unicodedata.normalize("NFKC", text).casefold()):
         if word in ignored:
             continue

@@ -24,7 +24,7 @@ from shardmill.core.console import Bar
 from shardmill.core.sentences import split_sentences
 from shardmill.tasks import open_here
 from shardmill.tasks.base import Prepared
-from shardmill.verbs.summarize.rouge import NAMES, Rouge, measure_rouge
+from shardmill.verbs.summarize.rouge import ALL_NAMES, Rouge, measure_rouge
 from shardmill.verbs.summarize.task import SummarizeTask
 
 _DAMPING, _ROUNDS = 0.85, 50
@@ -93,7 +93,7 @@ def _owners(prepared: Prepared) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def measure(summaries: Sequence[str | None], references: Sequence[str]) -> list[str]:
     found = measure_rouge(iter([Rouge()(summaries, references)]))
-    rows = [found[name] for name in NAMES]
+    rows = [found[name] for name in ALL_NAMES]
     return [f"{100 * row['mean']:.1f} ({100 * row['low']:.1f} to {100 * row['high']:.1f})" for row in rows]
 
 

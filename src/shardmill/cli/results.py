@@ -176,6 +176,12 @@ class SearchOptions(OfResult, Trusting, Printing):
         False, "Search by words alone: any of them, by BM25; in a table with web search syntax.", common=True
     )
     hybrid: bool = option(False, "Search by meaning and by words, fused by rank.", common=True)
+    language: str = option(
+        "",
+        "With --words or --hybrid: the language of the texts, such as de or german; mul for several.",
+        metavar="LANGUAGE",
+        shown="recorded with the index, else told from a sample",
+    )
     sql: bool = option(False, "Print the SQL for psql and run nothing.", group=OF_A_TABLE, common=True)
 
 
@@ -189,10 +195,12 @@ def search(request: Request) -> None:
     if options.sql:
         refuse_sql(options.run)
     result = open_result(options.run, allow_code=options.allow_code)
+    if options.language and isinstance(result, Table):
+        raise UsageError("A table has the language that it was loaded with: `language` in its spec.")
     found: list[list[Any]]
     if not isinstance(result, Table):
-        how: dict[str, Any] = {"where": options.where, "words": options.words, "hybrid": options.hybrid}
-        found = [*result.search_many(texts, options.k, **how, quiet=options.as_json)]
+        how: dict[str, Any] = {"words": options.words, "hybrid": options.hybrid, "language": options.language}
+        found = [*result.search_many(texts, options.k, where=options.where, **how, quiet=options.as_json)]
     elif options.sql:
         print("\n\n".join(result.show_sql(texts, options.k, mode=mode, where=options.where)))
         return

@@ -17,9 +17,11 @@ RRF = 60
 _CANDIDATES = 4
 
 
-def choose_mode(hybrid: bool, words: bool) -> Mode:
+def choose_mode(hybrid: bool, words: bool, language: str = "") -> Mode:
     if hybrid and words:
         raise UsageError("--hybrid already includes --words.", hint="Leave out one of them.")
+    if language and not (hybrid or words):
+        raise UsageError("A language is for a search by words.", hint="Add --words or --hybrid.")
     return "hybrid" if hybrid else "text" if words else "vector"
 
 

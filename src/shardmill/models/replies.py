@@ -15,6 +15,13 @@ from shardmill.core.permission import KEY_VARIABLE
 from shardmill.models.answer_schema import AnswerSchema, SecondTries
 from shardmill.models.code import names_of_code
 from shardmill.models.decoding.generative import GenerativeFolder, read_generative
+from shardmill.models.decoding.languages import (
+    Languages,
+    check_languages,
+    read_languages,
+    say_languages,
+    settle_target,
+)
 from shardmill.models.decoding.options import Asked, GenerationOptions
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.installed import check_torch
@@ -60,11 +67,19 @@ class EncodedPrompts:
 
 
 class Replies(Protocol):
-    """A model that replies. `counts_tokens` says whether the tokens of a prompt are known when it is encoded."""
+    """A model that replies. `counts_tokens` says whether the tokens of a prompt are known when it is encoded.
+
+    `settles` names the parameters that planning has to settle, by `settle`.
+    """
 
     counts_tokens: bool
     most_cost: int
 
+    @property
+    def plan_notes(self) -> Sequence[str]: ...
+    @property
+    def settles(self) -> tuple[str, ...]: ...
+    def settle(self) -> dict[str, str]: ...
     @property
     def model_code(self) -> tuple[str, ...]: ...
     def fingerprint(self) -> dict[str, str]: ...
@@ -119,6 +134,10 @@ class LocalModel:
     def folder(self) -> GenerativeFolder:
         return read_generative(self._location.path)
 
+    @cached_property
+    def _languages(self) -> Languages | None:
+        return read_languages(self.folder)
+
     @property
     def generator(self) -> Generator:
         assert self._generator is not None, "open comes first"
@@ -128,7 +147,19 @@ class LocalModel:
     def model_code(self) -> tuple[str, ...]:
         return names_of_code(self.folder.root)
 
+    @property
+    def plan_notes(self) -> list[str]:
+        return say_languages(self._languages, self._options)
+
+    @property
+    def settles(self) -> tuple[str, ...]:
+        return ("target_language",) if self._languages is not None else ()
+
+    def settle(self) -> dict[str, str]:
+        return {"target_language": settle_target(self.folder.root.name, self._languages)}
+
     def fingerprint(self) -> dict[str, str]:
+        check_languages(self.folder.root.name, self._languages, self._options)
         return {"model": self._location.name, **digest_folder(self.folder.root)}
 
     def check_installed(self) -> None:
@@ -228,10 +259,19 @@ class RemoteModel:
     counts_tokens = False
     most_cost = _MOST_REQUESTS
     model_code = ()
+    plan_notes = ()
+    settles = ()
+
+    def settle(self) -> dict[str, str]:
+        return {}
 
     def __init__(
         self, model: str, endpoint: str, key_variable: str, options: GenerationOptions, schema: AnswerSchema | None
     ) -> None:
+        if options.source_language or options.target_language:
+            raise SpecError(
+                "Languages are not part of the protocol of an endpoint.", hint="Say them in the prompt, or in --system."
+            )
         if options.beams > 1 or options.top_k:
             raise SpecError(
                 "Beams and top_k are not part of the protocol of an endpoint.", hint="Leave out --beams and --top-k."

@@ -18,7 +18,19 @@ from shardmill.plan.execution import (
     Placing,
     ShardLimits,
 )
-from shardmill.plan.options import MODEL, OTHER, RESULT, SOURCE, TABLE, CallOptions, TableOptions, WorkOptions, option
+from shardmill.plan.options import (
+    ANSWER,
+    MODEL,
+    OTHER,
+    RESULT,
+    SOURCE,
+    TABLE,
+    CallOptions,
+    Params,
+    TableOptions,
+    WorkOptions,
+    option,
+)
 from shardmill.plan.values import NAMES, PLACES, SOURCES, Address, Condition, Names, Place, Places, Share
 
 
@@ -123,6 +135,25 @@ class Keeping(WorkOptions):
         metavar="COLUMNS",
         common=True,
         accepts=NAMES,
+    )
+
+
+class TranslationParams(Params):
+    """The languages of a model that translates."""
+
+    source_language: str = option(
+        "",
+        "Of a model that translates (NLLB, M2M100, mBART-50): the code of the language of the texts.",
+        group=ANSWER,
+        metavar="CODE",
+        shown="the tokenizer's own",
+    )
+    target_language: str = option(
+        "",
+        "Of a model that translates: the code of the language of the answers, such as fra_Latn, fr or fr_XX.",
+        group=ANSWER,
+        metavar="CODE",
+        shown="the model's own, if it has one",
     )
 
 

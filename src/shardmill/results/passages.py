@@ -15,8 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmill.core import permission
-from shardmill.core.console import Bar
+from shardmill.core.console import Bar, say
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import CorruptState, SourceError, UsageError
+from shardmill.core.languages import read_language
 from shardmill.ledger import Commit, Ledger
 from shardmill.models.retrieval.graph import VectorGraph, measure_recall, write_graph
 from shardmill.models.retrieval.passages import (
@@ -27,11 +29,15 @@ from shardmill.models.retrieval.passages import (
     PassageRecord,
     fetch_files,
     find_record,
+    find_rules,
     group_name,
     local_folder,
     open_words,
     send_files,
+    word_folders,
 )
+from shardmill.models.retrieval.wording import FILE as RULES
+from shardmill.models.retrieval.wording import WordRules, read_rules
 from shardmill.models.retrieval.words import GroupedWords, write_words
 from shardmill.plan import ITEM, START, STOP, WINDOW, Plan, Shard
 from shardmill.plugins import find_verb
@@ -46,10 +52,17 @@ from shardmill.sources.documents.document import find_pages, has_pages
 EXACT_ROWS = 1_000_000
 # A group has the shards that follow one another up to this many rows, or one larger shard.
 GROUP_ROWS = 100_000
+# The language of the texts is told by this many shards at most, from the first to the last.
+_SAMPLED_SHARDS = 8
 
 
-def write_passages(ledger: Ledger, plan: Plan, *, graph: bool = False, quiet: bool = False) -> PassageRecord:
-    """Write what is missing of a run's passages; `graph` builds graphs whatever the number of rows."""
+def write_passages(
+    ledger: Ledger, plan: Plan, *, graph: bool = False, language: str = "", quiet: bool = False
+) -> PassageRecord:
+    """Write what is missing of a run's passages; `graph` builds graphs whatever the number of rows.
+
+    The words are those of the `language` that is asked for or, in a new index, that a sample of the texts is in.
+    """
     _check_kind(ledger, plan)
     commits = ledger.commits.read_complete(plan)
     digest = digest_of(commits)
@@ -57,49 +70,101 @@ def write_passages(ledger: Ledger, plan: Plan, *, graph: bool = False, quiet: bo
     sizes = _sizes(groups)
     graph = graph or sum(sizes) > EXACT_ROWS
     found = find_record(ledger.store)
-    if found is not None and found.digest == digest and (found.recall is not None or not graph):
+    found = found if found is not None and found.digest == digest else None
+    rules = _settle_rules(ledger, plan, groups, found, language)
+    if found is not None and (found.recall is not None or not graph) and rules == find_rules(ledger.store, found):
         return found
     dims = vector_field(ledger, plan).type.list_size
     record = PassageRecord(digest, plan.work.task, plan.work.params, plan.fingerprint, dims, sizes)
-    folder = local_folder(ledger.store, digest)
+    folder = fetch_files(ledger.store, found) if found is not None else local_folder(ledger.store, digest)
     folder.mkdir(parents=True, exist_ok=True)
     with Bar("indexing", quiet=quiet) as bar:
         recalls = []
         for i, (group, rows) in enumerate(zip(groups, sizes, strict=True)):
             bar.at(i / len(groups), f"group {i + 1} of {len(groups)}, {rows:,} passages")
-            _write_group(ledger, plan, group, folder, group_name(i))
+            _write_group(ledger, plan, group, folder, group_name(i), rules)
             if graph:
                 recalls.append(_write_graph(folder, group_name(i)))
         bar.at(1.0)
     if graph:
         record = replace(record, recall=round(float(np.average(recalls, weights=sizes)), 4))
+    elif found is not None:
+        record = found
+    _record(folder, rules, ledger.url, quiet)
     send_files(ledger.store, record)
     ledger.store.put(RECORD, record.encode())
     return record
 
 
-def write_run_words(ledger: Ledger, plan: Plan, *, quiet: bool = False) -> GroupedWords:
+def write_run_words(ledger: Ledger, plan: Plan, *, language: str = "", quiet: bool = False) -> GroupedWords:
     """BM25 over the rows of a run; what is missing of it is written first. `index` uses what is there."""
     commits = ledger.commits.read_complete(plan)
     digest = digest_of(commits)
     found = find_record(ledger.store)
-    if found is not None and found.digest == digest:
-        return open_words(fetch_files(ledger.store, found, only_words=True), found.groups)
+    found = found if found is not None and found.digest == digest else None
     groups = list(_groups(plan, commits))
-    sizes = _sizes(groups)
     folder = local_folder(ledger.store, digest)
-    missing = [i for i in range(len(groups)) if not (folder / f"{group_name(i)}{WORDS}").exists()]
+    there = _find_rules(ledger, folder, found)
+    if language and there is not None and there.language != read_language(language):
+        again = shell_command("index", ledger.url, "--language", language)
+        raise UsageError(
+            f"The words of {ledger.url} are indexed in the language {there.language}.",
+            hint=f"In another: {again}" if find_verb(plan.work.task).makes_vectors else f"Delete {folder} first.",
+        )
+    if found is not None:
+        return open_words(fetch_files(ledger.store, found, only_words=True), found.groups, there or WordRules())
+    _check_texts(ledger, plan)
+    rules = _settle_rules(ledger, plan, groups, None, language)
+    sizes, paths = _sizes(groups), word_folders(folder, len(groups), rules)
+    missing = [i for i, path in enumerate(paths) if not path.exists()]
     if missing:
-        _check_texts(ledger, plan)
         folder.mkdir(parents=True, exist_ok=True)
         done, total = 0, sum(sizes[i] for i in missing)
         with Bar("indexing words", quiet=quiet) as bar:
             for i in missing:
-                with _renamed(folder / f"{group_name(i)}{WORDS}") as path:
-                    write_words(_read_texts(ledger, plan, groups[i]), path)
+                with _renamed(paths[i]) as path:
+                    write_words(_read_texts(ledger, plan, groups[i]), path, rules)
                 done += sizes[i]
                 bar.count(done, total, "rows")
-    return open_words(folder, sizes)
+        _record(folder, rules, ledger.url, quiet)
+    return open_words(folder, sizes, rules)
+
+
+def _settle_rules(
+    ledger: Ledger,
+    plan: Plan,
+    groups: Sequence[list[tuple[Shard, Commit]]],
+    found: PassageRecord | None,
+    language: str,
+) -> WordRules:
+    """How texts are cut into words: as recorded, or as an earlier version began with; else by a sample of them."""
+    folder = local_folder(ledger.store, digest_of([commit for group in groups for _, commit in group]))
+    there = _find_rules(ledger, folder, found)
+    if there is not None and (not language or not there.is_less_than(WordRules.of(read_language(language)))):
+        return there
+    pairs = [pair for group in groups for pair in group if pair[1].rows_in_part]
+    some = pairs[:: -(-len(pairs) // _SAMPLED_SHARDS) or 1]
+    return WordRules.settle(language, lambda: _read_texts(ledger, plan, some))
+
+
+def _find_rules(ledger: Ledger, folder: Path, found: PassageRecord | None) -> WordRules | None:
+    """Those of the words that are there; None if there are none. Earlier versions recorded none and cut all alike."""
+    if found is not None:
+        return find_rules(ledger.store, found)
+    return read_rules(folder) or (WordRules() if any(folder.glob(f"{'[0-9]' * 6}{WORDS}")) else None)
+
+
+def _record(folder: Path, rules: WordRules, url: str, quiet: bool) -> None:
+    """Say in the folder how its words are cut, once all of them are there."""
+    if (read_rules(folder) or WordRules()) == rules:
+        return
+    with _renamed(folder / RULES) as path:
+        path.write_bytes(rules.encode())
+    if rules.lacks_stems and not quiet:
+        say(
+            f"The words are indexed without stems, which a library knows: pip install PyStemmer, then "
+            f"{shell_command('index', url, '--language', rules.language)}"
+        )
 
 
 def _check_kind(ledger: Ledger, plan: Plan) -> None:
@@ -146,17 +211,22 @@ def _sizes(groups: Sequence[list[tuple[Shard, Commit]]]) -> tuple[int, ...]:
     return tuple(sum(commit.rows_in_part for _, commit in group) for group in groups)
 
 
-def _write_group(ledger: Ledger, plan: Plan, group: list[tuple[Shard, Commit]], folder: Path, name: str) -> None:
+def _write_group(
+    ledger: Ledger, plan: Plan, group: list[tuple[Shard, Commit]], folder: Path, name: str, rules: WordRules
+) -> None:
     """Write the vectors, the words and then the texts of a group; texts that are there say that the group is done."""
-    done = folder / f"{name}.arrow"
+    done, words = folder / f"{name}.arrow", folder / f"{name}{rules.ending}{WORDS}"
     if done.exists():
+        if not words.exists():
+            with _renamed(words) as path:
+                write_words(PassageGroup(folder, name).table.column("text").to_pylist(), path, rules)
         return
     table, matrix = _read_group(ledger, plan, group)
     with _renamed(folder / f"{name}.npy") as path, path.open("wb") as file:
         np.save(file, matrix)
-    if not (words := folder / f"{name}{WORDS}").exists():
+    if not words.exists():
         with _renamed(words) as path:
-            write_words(table.column("text").to_pylist(), path)
+            write_words(table.column("text").to_pylist(), path, rules)
     with _renamed(done) as path, pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
         writer.write_table(table)
 

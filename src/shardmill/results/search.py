@@ -16,6 +16,7 @@ from shardmill.core.cache import cache_folder
 from shardmill.core.console import say
 from shardmill.core.errors import UsageError
 from shardmill.core.fusion import count_candidates, fuse
+from shardmill.core.languages import read_language
 from shardmill.ledger import Ledger
 from shardmill.models.retrieval.vectors import nearest
 from shardmill.models.retrieval.words import GroupedWords
@@ -96,6 +97,7 @@ class SearchedRun:
 
     def __init__(self, ledger: Ledger, plan: Plan, *, quiet: bool = False, scratch: Path | None = None) -> None:
         self._ledger, self._plan, self._scratch, self.quiet = ledger, plan, scratch, quiet
+        self._words: GroupedWords | None = None
         self._commits = ledger.commits.read_complete(plan)
         self._schema = part_schema(ledger, plan)
         self._has_windows = has_windows(plan, self._schema)
@@ -119,7 +121,7 @@ class SearchedRun:
         if queries is not None:
             meant = nearest(self._check(queries), queries, depth, of_items, allowed)
         if texts:
-            worded = self.words.search(texts, depth, of_items, allowed)
+            worded = self.words().search(texts, depth, of_items, allowed)
         if meant is None or worded is None:
             return self._read_hits([zip(*best, strict=True) for best in meant or worded or ()])
         return self._read_hits([self._fuse(a[0], b[0], k) for a, b in zip(meant, worded, strict=True)])
@@ -144,10 +146,11 @@ class SearchedRun:
     def _matrix(self) -> NDArray[Any]:
         return open_matrix(self._ledger, self._plan, quiet=self.quiet, scratch=self._scratch)
 
-    @cached_property
-    def words(self) -> GroupedWords:
-        """BM25 over its rows; the first search by words writes it."""
-        return write_run_words(self._ledger, self._plan, quiet=self.quiet)
+    def words(self, language: str = "") -> GroupedWords:
+        """BM25 over its rows; the first search by words writes it, in the language that is asked for."""
+        if self._words is None or (language and self._words.rules.language != read_language(language)):
+            self._words = write_run_words(self._ledger, self._plan, language=language, quiet=self.quiet)
+        return self._words
 
     @cached_property
     def _items(self) -> NDArray[np.int64]:

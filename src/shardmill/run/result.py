@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardmill.core import permission
@@ -76,7 +75,7 @@ class Run:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the folder's URL; another process opens the folder itself, with the same permission."""
-        return partial(Run, allow_code=all(map(permission.is_allowed, self.plan.code))), (self.ledger.url,)
+        return functools.partial(Run, allow_code=all(map(permission.is_allowed, self.plan.code))), (self.ledger.url,)
 
     def status(self) -> Status:
         """The state of the run, from its folder and, for a load, from the batch records in the database.
@@ -314,13 +313,14 @@ class Run:
         where: str = "",
         words: bool = False,
         hybrid: bool = False,
+        language: str = "",
         quiet: bool = True,
     ) -> list[Hit]:
         """The best items for a text, best first: nearest in meaning, by `words` alone, or by both (`hybrid`).
 
-        Only items whose id and kept columns meet the condition `where` are found: "overall <= 2".
+        Only items whose id and kept columns meet `where` are found: "overall <= 2". Words are those of a `language`.
         """
-        return self.search_many([text], k, where=where, words=words, hybrid=hybrid, quiet=quiet)[0]
+        return self.search_many([text], k, where=where, words=words, hybrid=hybrid, language=language, quiet=quiet)[0]
 
     def search_many(
         self,
@@ -330,26 +330,26 @@ class Run:
         where: str = "",
         words: bool = False,
         hybrid: bool = False,
+        language: str = "",
         quiet: bool = True,
     ) -> list[list[Hit]]:
         """Several searches. The model stays loaded for the next ones, until `close`; by `words` none is needed."""
         from shardmill.results.search import SearchedRun, check_request, check_searchable, embed_queries
 
-        work, mode, queries = self.plan.work, choose_mode(hybrid, words), None
+        work, mode, queries = self.plan.work, choose_mode(hybrid, words, language), None
         if mode != "text":
             check_searchable(work.task, work.params)
         check_request(self.ledger, self.plan, texts, k, where)
         if self._searched is None or not self._searched.is_of(self.ledger, self.plan):
             self._searched = SearchedRun(self.ledger, self.plan)
         self._searched.quiet = quiet
-        if mode == "hybrid":
-            # A run without texts is refused before a model is loaded.
-            _ = self._searched.words
+        if mode != "vector":
+            self._searched.words(language)  # Refuses a run without texts before a model is loaded.
         if mode != "text":
             precise = self.ledger.execution().get("precision") == "float32"
             queries = embed_queries(work.task, work.params, texts, precise=precise, quiet=quiet)
-        found = self._searched.find(k, queries=queries, texts=() if mode == "vector" else texts, where=where)
-        return [[*hits.values()] for hits in found]
+        asked = () if mode == "vector" else texts
+        return [[*hits.values()] for hits in self._searched.find(k, queries=queries, texts=asked, where=where)]
 
     def close(self) -> None:
         """Free the model and the index of words that searches and questions have left open in this process."""
@@ -358,11 +358,11 @@ class Run:
         KEPT.close()
         self._searched = None
 
-    def index(self, *, graph: bool = True, quiet: bool = True) -> PassageRecord:
-        """Write the passages of an embed run for `answer` and `ask`, with graphs for approximate search."""
+    def index(self, *, graph: bool = True, language: str = "", quiet: bool = True) -> PassageRecord:
+        """Write the passages of an embed run for `answer` and `ask`, in a `language`, with graphs to search fast."""
         from shardmill.results.passages import write_passages
 
-        return write_passages(self.ledger, self.plan, graph=graph, quiet=quiet)
+        return write_passages(self.ledger, self.plan, graph=graph, language=language, quiet=quiet)
 
     def study(self) -> StudyResult:
         """The trials of a study that have ended, the best ones, and which parameters matter."""

@@ -351,6 +351,7 @@ def dedup(
     limit: int | None = None,
     threshold: float | None = None,
     exact: bool = False,
+    strip_markup: bool = False,
     id: str | Sequence[str] | None = None,
     keep: str | Sequence[str] | None = None,
     device: str | None = None,
@@ -387,6 +388,8 @@ def dedup(
     threshold: Least Jaccard similarity of two duplicates: the estimated share of three-word shingles they have in
         common. Default: 0.8.
     exact: Only remove texts that are equal, apart from case and punctuation.
+    strip_markup: Compare the texts without tags, comments, scripts and styles of HTML or XML; they are kept as they
+        are.
     id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     device: cpu, cuda, cuda:0, cuda:0,2, auto, or all (all GPUs plus one CPU worker on the spare cores). Default:
@@ -532,6 +535,8 @@ def generate(
     seed: int | None = None,
     beams: int | None = None,
     stop: Sequence[str] | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     endpoint: str | None = None,
     key_variable: str | None = None,
     to: str | None = None,
@@ -592,6 +597,10 @@ def generate(
     seed: Random seed; an item's answer depends on it and the prompt.
     beams: Beam search with N beams. Default: 1.
     stop: Where an answer ends; repeatable.
+    source_language: Of a model that translates (NLLB, M2M100, mBART-50): the code of the language of the texts.
+        Default: the tokenizer's own.
+    target_language: Of a model that translates: the code of the language of the answers, such as fra_Latn, fr or
+        fr_XX. Default: the model's own, if it has one.
     endpoint: An OpenAI-compatible server that has the model: http://host:8000/v1.
     key_variable: The environment variable with the server's key. Default: OPENAI_API_KEY.
     to: postgresql://USER@HOST/DATABASE or embedded:PATH.
@@ -1056,6 +1065,8 @@ def summarize(
     temperature: float | None = None,
     seed: int | None = None,
     beams: int | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     group_by: str | None = None,
     endpoint: str | None = None,
     key_variable: str | None = None,
@@ -1107,7 +1118,7 @@ def summarize(
     model: A model that embeds or one that generates: a folder, its URL (s3://…), or a hub name; with endpoint=, its
         name on the server.
     sentences: Sentences in a summary. Default: 3.
-    reference: A column with reference summaries: adds ROUGE-1, 2 and L to rows and report.
+    reference: A column with reference summaries: adds ROUGE-1, 2, L and Lsum to rows and report.
     prompt: With a generative model: the text to put first.
     window_tokens: With a generative model: cut texts into windows of N tokens. Default: the model's limit.
     max_tokens: With a generative model: tokens of a summary at most. Default: 128.
@@ -1115,6 +1126,10 @@ def summarize(
         taken.
     seed: Random seed; a summary depends on it and the prompt.
     beams: Beam search with N beams. Default: 1.
+    source_language: Of a model that translates (NLLB, M2M100, mBART-50): the code of the language of the texts.
+        Default: the tokenizer's own.
+    target_language: Of a model that translates: the code of the language of the answers, such as fra_Latn, fr or
+        fr_XX. Default: the model's own, if it has one.
     group_by: Also summarize the summaries of all items that share this column.
     endpoint: An OpenAI-compatible server that has the model: http://host:8000/v1.
     key_variable: The environment variable with the server's key. Default: OPENAI_API_KEY.

@@ -172,7 +172,12 @@ def test_a_killed_index_build_costs_one_group(
     assert len(list((tmp_path / "run" / "final").glob("passages-*/*.arrow"))) == 2
     built: list[str] = []
     write = building.write_words
-    monkeypatch.setattr(building, "write_words", lambda texts, path: (built.append(path.name), write(texts, path)))
+
+    def counted(texts: list[str], path: Path, *rules: Any) -> None:
+        built.append(path.name)
+        write(texts, path, *rules)
+
+    monkeypatch.setattr(building, "write_words", counted)
     monkeypatch.setattr(building, "GROUP_ROWS", 12)
     record = Run(tmp_path / "run").index()
     assert 1 <= len(built) <= len(record.groups) - 2

@@ -240,7 +240,7 @@ def test_words_and_the_index_of_passages_share_their_files(source: Path, tmp_pat
     assert {path: path.stat().st_mtime_ns for path in words.iterdir()} == before
     (words / "of-before").touch()
     group = next(passages._groups(run.plan, run.ledger.commits.read_complete(run.plan)))
-    passages._write_group(run.ledger, run.plan, group, words.parent, "000000")
+    passages._write_group(run.ledger, run.plan, group, words.parent, "000000", passages.WordRules())
     assert (words / "of-before").exists()
     (words / "of-before").unlink()
     assert Run(tmp_path / "run").search(QUERY, 50, words=True) == found
@@ -253,8 +253,8 @@ def test_what_a_killed_index_of_words_left_is_not_searched(
     monkeypatch.setattr(passages, "GROUP_ROWS", 50)
     written = passages.write_words
 
-    def killed(texts: list[str], folder: Path) -> None:
-        written(texts, folder)
+    def killed(texts: list[str], folder: Path, *rules: Any) -> None:
+        written(texts, folder, *rules)
         if folder.name.startswith("000002"):
             raise KeyboardInterrupt
 

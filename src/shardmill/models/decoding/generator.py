@@ -143,6 +143,8 @@ class _Opening:
         kind = AutoModelForSeq2SeqLM if self.folder.crossed else AutoModelForCausalLM
         config = load_config(self.folder.root, self.folder.config, {})
         model = load_weights(kind, self.folder.root, config, "sdpa", dtype)
+        if self.codec.first is not None:
+            model.generation_config.forced_bos_token_id = self.codec.first
         with memory_guard():
             return model.to(f"cuda:{self.device.index}" if self.device.kind == "cuda" else "cpu")
 

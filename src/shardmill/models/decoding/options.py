@@ -17,7 +17,8 @@ class GenerationOptions:
     """How to answer. The likeliest tokens are taken, unless there are `beams` or a `temperature`.
 
     `seed` and the item decide the draws. Without a `repetition_penalty` it is the model's own.
-    A text ends before the first of `stops`. `schema` is a JSON schema, as text.
+    A text ends before the first of `stops`. `schema` is a JSON schema, as text. A model that translates is told the
+    languages by their codes.
     """
 
     max_new_tokens: int = 256
@@ -30,6 +31,8 @@ class GenerationOptions:
     seed: int = 0
     stops: tuple[str, ...] = ()
     schema: str | None = None
+    source_language: str = ""
+    target_language: str = ""
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1 or self.beams < 1:

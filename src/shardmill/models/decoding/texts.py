@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from shardmill.core.random import COARSE, SLOTS, draw5, make_key
 from shardmill.models.code import loading_options
 from shardmill.models.decoding.controls import Controls
 from shardmill.models.decoding.generative import GenerativeFolder, find_limit
+from shardmill.models.decoding.languages import tell_languages
 from shardmill.models.decoding.options import Asked, GenerationOptions
 from shardmill.models.decoding.prompt import Completion, Encoded, Made, Prompt
 
@@ -32,11 +34,13 @@ class _Bad:
 class TextCodec:
     """Reads and writes texts for one model and one way to generate.
 
-    `least_tokens` and `least_new` are the fewest tokens, of prompt and answer together and of the answer.
+    `least_tokens` and `least_new` are the fewest tokens, of prompt and answer together and of the answer; `first` is
+    the token that each answer begins with, that of the language that is asked for.
     """
 
     def __init__(self, folder: GenerativeFolder, options: GenerationOptions) -> None:
         self.tokenizer = _load(folder)
+        self.first = tell_languages(self.tokenizer, folder, options)
         self._controls = Controls(self.tokenizer)
         self._crossed, self._options = folder.crossed, options
         self._chats = not folder.crossed and bool(self.tokenizer.chat_template)
@@ -120,7 +124,8 @@ class TextCodec:
             prompts[i] = Prompt(prompt.ids, prompt.limit, row, prompt.least)
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """The text of some tokens, without special ones."""
+        """The text of some tokens, without special ones and the language that they begin with."""
+        ids = ids[1:] if self.first is not None and len(ids) and int(ids[0]) == self.first else ids
         text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return text
 
@@ -156,7 +161,8 @@ def _load(folder: GenerativeFolder) -> Any:
         return AutoTokenizer.from_pretrained(str(folder.root), **loading_options(folder.root))
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
+        lacks = "sentencepiece" in str(error).lower() and find_spec("sentencepiece") is None
         raise ModelError(
             f"The tokenizer of {folder.root.name} cannot be loaded: {reason[0][:200]}",
-            hint="Pass a folder that contains tokenizer.json.",
+            hint="pip install sentencepiece" if lacks else "Pass a folder that contains tokenizer.json.",
         ) from error

@@ -3,7 +3,8 @@
 RUN/final/passages.json             what there is, written last
 RUN/final/passages-DIGEST/000000.arrow   row, id, start and text of each passage, of documents also file and page
                           000000.npy     its vector
-                          000000.words/  BM25, and its words in order
+                          000000.words/  BM25, and its words in order; of another language 000000.de-stems.words/
+                          words.json     the language of the words, if it is not English
                           000000.graph   HNSW, if it was asked for or the run is large
 """
 
@@ -26,6 +27,7 @@ from shardmill.core.dialect import shell_command
 from shardmill.core.errors import CorruptState, UsageError
 from shardmill.models.retrieval.graph import VectorGraph
 from shardmill.models.retrieval.vectors import Best, join_best, nearest
+from shardmill.models.retrieval.wording import FILE, WordRules
 from shardmill.models.retrieval.words import GroupedWords
 from shardmill.store import LocalStore, Store, open_store
 
@@ -134,7 +136,7 @@ def send_files(store: Store, record: PassageRecord) -> None:
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         key = f"final/{record.folder}/{path.relative_to(folder).as_posix()}"
         there = store.head(key)
-        if there is not None and there.size == path.stat().st_size:
+        if there is not None and there.size == path.stat().st_size and path.name != FILE:
             continue
         with path.open("rb") as file, store.writer(key) as out:
             shutil.copyfileobj(file, out)
@@ -157,10 +159,16 @@ def fetch_files(store: Store, record: PassageRecord, *, only_words: bool = False
         with store.reader(entry.key) as file, partial.open("wb") as out:
             shutil.copyfileobj(file, out)
         partial.rename(path)
-    for i in range(len(record.groups)):
+    for path in word_folders(folder, len(record.groups), find_rules(store, record)):
         # A group without a word has a folder without a file, which no store keeps.
-        (folder / f"{group_name(i)}{WORDS}").mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def find_rules(store: Store, record: PassageRecord) -> WordRules:
+    """How the words of a run's passages are cut; English, if it is not recorded."""
+    key = f"final/{record.folder}/{FILE}"
+    return WordRules() if store.head(key) is None else WordRules.decode(store.get(key), f"{store.url}/{key}")
 
 
 @dataclass
@@ -203,7 +211,7 @@ class PassageIndex:
         folder = fetch_files(store, self.record)
         self.groups = [PassageGroup(folder, group_name(i)) for i in range(len(self.record.groups))]
         self._firsts = np.cumsum([0, *self.record.groups])
-        self._words = open_words(folder, self.record.groups)
+        self._words = open_words(folder, self.record.groups, find_rules(store, self.record))
         missing = [g for g in self.groups if not (folder / f"{g.name}.arrow").is_file()]
         if missing:
             raise CorruptState(
@@ -252,5 +260,10 @@ def folder_name(digest: str) -> str:
     return f"passages-{digest}"
 
 
-def open_words(folder: Path, groups: Sequence[int]) -> GroupedWords:
-    return GroupedWords([folder / f"{group_name(i)}{WORDS}" for i in range(len(groups))], groups)
+def word_folders(folder: Path, groups: int, rules: WordRules) -> list[Path]:
+    """The folders with the words of each group, in one language."""
+    return [folder / f"{group_name(i)}{rules.ending}{WORDS}" for i in range(groups)]
+
+
+def open_words(folder: Path, groups: Sequence[int], rules: WordRules) -> GroupedWords:
+    return GroupedWords(word_folders(folder, len(groups), rules), groups, rules)

@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from shardmill.core.errors import CorruptState, missing_extra
 from shardmill.models.retrieval.vectors import NOTHING, Best, join_best
+from shardmill.models.retrieval.wording import WordRules
 
 _VOCABULARY = "vocabulary.arrow"
+_ENGLISH = WordRules()
 
 
-def write_words(texts: Sequence[str], folder: Path) -> None:
+def write_words(texts: Sequence[str], folder: Path, rules: WordRules = _ENGLISH) -> None:
     """Index texts by their words, as Lucene scores them, into a new folder; without a word it stays empty."""
-    tokens = _tokens(texts)
+    tokens = rules.cut(texts, _cut_english)
     folder.mkdir()
     if any(tokens):
         index = _library().BM25(method="lucene")
@@ -32,7 +34,8 @@ def write_words(texts: Sequence[str], folder: Path) -> None:
 class WordIndex:
     """The words of one group of passages."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rules: WordRules = _ENGLISH) -> None:
+        self._rules = rules
         self._index: Any = None
         self._vocabulary: _Vocabulary | dict[str, int] | None = None
         if any(folder.iterdir()):
@@ -58,7 +61,7 @@ class WordIndex:
 
         At most one per item is found, and only those that are `allowed`.
         """
-        return [self.rank(tokens, k, items, allowed) for tokens in _tokens(texts)]
+        return [self.rank(tokens, k, items, allowed) for tokens in self._rules.cut(texts, _cut_english)]
 
     def rank(
         self,
@@ -81,8 +84,8 @@ class WordIndex:
 class GroupedWords:
     """The words of all groups of a run, each opened when it is first searched. A passage has a number, from 0."""
 
-    def __init__(self, folders: Sequence[Path], sizes: Sequence[int]) -> None:
-        self._folders, self._firsts = folders, np.cumsum([0, *sizes])
+    def __init__(self, folders: Sequence[Path], sizes: Sequence[int], rules: WordRules = _ENGLISH) -> None:
+        self._folders, self._firsts, self.rules = folders, np.cumsum([0, *sizes]), rules
         self._opened: dict[Path, WordIndex] = {}
 
     def search(
@@ -93,7 +96,7 @@ class GroupedWords:
         allowed: NDArray[np.bool_] | None = None,
     ) -> list[Best]:
         """Numbers and BM25 scores of the k best passages for each text. Rare words are weighed per group."""
-        asked = _tokens(texts)
+        asked = self.rules.cut(texts, _cut_english)
         best: list[Best] = [NOTHING] * len(asked)
         for folder, first, stop in zip(self._folders, self._firsts[:-1], self._firsts[1:], strict=True):
             among = None if items is None else items[first:stop]
@@ -108,7 +111,7 @@ class GroupedWords:
 
     def _open(self, folder: Path, passages: int) -> WordIndex:
         if folder not in self._opened:
-            index = WordIndex(folder)
+            index = WordIndex(folder, self.rules)
             if index.passages not in (None, passages):
                 raise CorruptState(
                     f"{folder} is the index of {index.passages:,} passages, not of {passages:,}.",
@@ -140,7 +143,7 @@ class _Vocabulary:
         return int(self._numbers[at].as_py()) if found else None
 
 
-def _tokens(texts: Sequence[str]) -> list[list[str]]:
+def _cut_english(texts: Sequence[str]) -> list[list[str]]:
     made: list[list[str]] = _library().tokenize(
         list(texts), stopwords="en", return_ids=False, show_progress=False, allow_empty=True
     )

@@ -43,6 +43,14 @@ class AskOptions(Asking, Questions, Serving, Printing):
 class IndexOptions(OfRun, Printing):
     """What `index` takes."""
 
+    language: str = option(
+        "",
+        "The language of the texts, by which they are cut into words: de or german; mul for several.",
+        group=OTHER,
+        metavar="LANGUAGE",
+        shown="told from a sample",
+        common=True,
+    )
     allow_code: bool = option(False, "Import code that the run names, and run its commands.", group=OTHER, common=True)
 
 

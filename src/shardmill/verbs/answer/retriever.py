@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from shardmill.core.errors import DatabaseError, UsageError
 from shardmill.core.fusion import Mode, count_candidates, fuse
-from shardmill.models.retrieval.passages import Passage, PassageIndex, read_record
+from shardmill.models.retrieval.passages import Passage, PassageIndex, find_rules, read_record
 from shardmill.postgres import reading
 from shardmill.postgres.places import find_table, is_table
 from shardmill.postgres.search import TableSearch, search
 from shardmill.postgres.tables import registered
 from shardmill.postgres.target import Target
+from shardmill.store import open_store
 from shardmill.verbs.answer.params import By
 
 _MODES: dict[By, Mode] = {"both": "hybrid", "meaning": "vector", "words": "text"}
@@ -52,7 +53,9 @@ def look_up(place: str) -> Searched:
     if not is_table(place):
         record = read_record(place)
         graph = "exact" if record.recall is None else f"graph, recall {record.recall}"
-        return Searched(record.task, record.params, record.fingerprint, {"over": record.digest, "search": graph})
+        words = find_rules(open_store(place), record).say()
+        identity = {"over": record.digest, "search": graph, **({"words": words} if words else {})}
+        return Searched(record.task, record.params, record.fingerprint, identity)
     found = find_table(place)
     with reading(found.url) as connection:
         known = registered(connection, found.schema, found.table)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardmill.core.console import count, print_json, say
-from shardmill.models.retrieval.passages import Passage, PassageRecord
+from shardmill.models.retrieval.passages import Passage, PassageRecord, find_rules
 from shardmill.run.request import Request
+from shardmill.run.result import Run
 from shardmill.verbs.answer.evaluation import Evaluation
 from shardmill.verbs.answer.rows import Answer
 
@@ -54,12 +55,15 @@ def _place(found: Answer | Passage) -> dict[str, Any]:
 
 
 def show_index(request: Request, made: PassageRecord) -> None:
-    """Print how many passages are indexed, and the recall."""
+    """Print how many passages are indexed, the recall, and the language of the words."""
+    rules = find_rules(Run(request.options.run).ledger.store, made)
     if request.options.as_json:
-        print_json({"passages": made.rows, "groups": len(made.groups), "recall@10": made.recall})
+        counted = {"passages": made.rows, "groups": len(made.groups), "recall@10": made.recall}
+        print_json({**counted, "language": rules.language, "stems": rules.stems})
         return
     counts = f"{count(made.rows, 'passage')} in {count(len(made.groups), 'group')}"
-    say(f"{counts}, recall@10 {made.recall:.4f} against exact search.")
+    words = f" Words: {rules.say()}." if rules.say() else ""
+    say(f"{counts}, recall@10 {made.recall:.4f} against exact search.{words}")
 
 
 def show_evaluation(request: Request, found: Evaluation) -> None:

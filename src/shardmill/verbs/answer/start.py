@@ -36,7 +36,8 @@ def start_asking(request: Request) -> Answer | list[Answer]:
 def start_indexing(request: Request) -> PassageRecord:
     """Index the passages of an embed run."""
     options = request.options
-    return Run(options.run, allow_code=options.allow_code).index(quiet=request.quiet or options.as_json)
+    run = Run(options.run, allow_code=options.allow_code)
+    return run.index(language=options.language, quiet=request.quiet or options.as_json)
 
 
 def start_evaluating(request: Request) -> Evaluation:

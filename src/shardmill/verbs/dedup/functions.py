@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import re
 import unicodedata
 import zlib
@@ -15,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmill.core.errors import missing_extra
+from shardmill.core.words import cut_characters, find_words
 from shardmill.plan import NUMBER
 
 Numbers = NDArray[np.int64]
@@ -24,11 +26,11 @@ HASHES = 128
 _SEED = 1
 # A candidate that is not similar costs a comparison, a pair that is no candidate is missed.
 _WEIGHTS = (0.02, 0.98)
-# Signs of vowels and accents are part of a word in many scripts, though no letters.
-_SIGNS = "".join(sign for sign in map(chr, range(0x300, 0x20000)) if unicodedata.category(sign) in ("Mn", "Mc"))
-_ASCII_WORDS = re.compile(r"\w+")
-_WORDS = re.compile(rf"\w[\w{_SIGNS}]*")
 _SHINGLE = 3
+# What is between tags is text, but not of these; a block begins a new word, and marks within a word do not cut it.
+_HIDDEN = re.compile(r"<!--.*?(?:-->|$)|<(script|style)\b.*?(?:</\1\s*>|$)", re.IGNORECASE | re.DOTALL)
+_INLINE = re.compile(r"</?(?:a|abbr|b|em|font|i|mark|s|small|span|strong|sub|sup|u)(?:\s[^<>]*)?>", re.IGNORECASE)
+_TAG = re.compile(r"</?[a-z!?][^<>]*>", re.IGNORECASE)
 # Bands for a threshold so high that datasketch has none: a pair at 1 shares all.
 _TWO_BANDS = (2, HASHES // 2)
 # The lower bits of an item's number are its number in the shard.
@@ -45,13 +47,25 @@ def normalize(text: str) -> str:
     >>> normalize("It’s  FINE, really!")
     'it s fine really'
     """
-    words = _ASCII_WORDS if text.isascii() else _WORDS
-    return " ".join(words.findall(unicodedata.normalize("NFKC", text).lower()))
+    return " ".join(find_words(unicodedata.normalize("NFKC", text).lower()))
 
 
-def shingles(normalized: str) -> list[bytes]:
-    """Each three words that follow one another; of a shorter text, all its words."""
+def strip_markup(text: str) -> str:
+    """The text of HTML or XML, without tags, comments, scripts and styles.
+
+    >>> strip_markup("<p class=lead>Fish &amp; <b>ch</b>ips</p><!-- ad -->")
+    ' Fish & chips  '
+    """
+    return html.unescape(_TAG.sub(" ", _INLINE.sub("", _HIDDEN.sub(" ", text))))
+
+
+def shingles(normalized: str, *, characters: bool = False) -> list[bytes]:
+    """Each three words that follow one another; of a shorter text, all its words.
+
+    With `characters`, those of scripts without spaces stand for words.
+    """
     words = normalized.split()
+    words = cut_characters(words) if characters else words
     return [" ".join(words[i : i + _SHINGLE]).encode() for i in range(max(1, len(words) - _SHINGLE + 1))]
 
 
@@ -60,23 +74,32 @@ def digest_text(normalized: str, item: int) -> str:
     return hashlib.sha256(normalized.encode()).hexdigest()[:32] if normalized else f"item {item}"
 
 
-def exact_signatures(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The number of each item and the digest of its text."""
-    return [{NUMBER: row[NUMBER], "digest": digest_text(normalize(row["text"]), row[NUMBER])} for row in rows]
+def exact_signatures(rows: list[dict[str, Any]], markup: bool = True) -> list[dict[str, Any]]:
+    """The number of each item and the digest of its text, with its `markup` or without."""
+    texts = [normalize(row["text"] if markup else strip_markup(row["text"])) for row in rows]
+    return [
+        {NUMBER: row[NUMBER], "digest": digest_text(text, row[NUMBER])} for row, text in zip(rows, texts, strict=True)
+    ]
 
 
 class Signatures:
-    """The same with a MinHash signature, null for a text without words."""
+    """The same with a MinHash signature, null for a text without words.
+
+    `characters` of scripts without spaces stand for words, but in runs of earlier versions.
+    """
 
     columns: ClassVar = {NUMBER: "int64", "digest": "string", SIGNATURE: f"fixed_size_binary[{4 * HASHES}]"}
 
-    def __init__(self) -> None:
-        self._library = load_datasketch()
+    def __init__(self, characters: bool = False, markup: bool = True) -> None:
+        self._library, self._characters, self._markup = load_datasketch(), characters, markup
 
     def __call__(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        texts = [normalize(row["text"]) for row in rows]
+        texts = [normalize(row["text"] if self._markup else strip_markup(row["text"])) for row in rows]
         made = self._library.MinHash.generator(
-            [shingles(text) for text in texts], num_perm=HASHES, seed=_SEED, scheme="affine32"
+            [shingles(text, characters=self._characters) for text in texts],
+            num_perm=HASHES,
+            seed=_SEED,
+            scheme="affine32",
         )
         return [
             {
@@ -197,5 +220,5 @@ def load_datasketch() -> Any:
 
 __all__: Sequence[str] = (
     *("Bands", "Signatures", "WithoutDuplicates", "exact_signatures", "join_pairs", "normalize"),
-    *("pack_items", "pair_up", "shingles", "similarity"),
+    *("pack_items", "pair_up", "shingles", "similarity", "strip_markup"),
 )

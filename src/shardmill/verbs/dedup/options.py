@@ -23,6 +23,12 @@ class Likeness(CallOptions):
         group=FUNCTION,
         common=True,
     )
+    strip_markup: bool = option(
+        False,
+        "Compare the texts without tags, comments, scripts and styles of HTML or XML; they are kept as they are.",
+        group=FUNCTION,
+        common=True,
+    )
 
 
 class DedupOptions(

@@ -75,6 +75,7 @@ def remove_duplicates(
     *,
     threshold: float = 0.8,
     exact: bool = False,
+    markup: bool = True,
     fresh: bool = False,
     resume: bool = False,
     quiet: bool = True,
@@ -83,7 +84,8 @@ def remove_duplicates(
     """Keep the first of all items whose texts are alike, into OUT. The same call resumes.
 
     Texts are alike if they are equal but for case and marks or, unless only `exact` ones are wanted, if the estimated
-    share of equal shingles is at least `threshold`. OUT-signatures, OUT-bands and OUT-pairs are runs on the way.
+    share of equal shingles is at least `threshold`. Without `markup`, they are compared as if they had no tags of HTML
+    or XML. OUT-signatures, OUT-bands and OUT-pairs are runs on the way.
     """
     if not 0 < threshold <= 1:
         raise UsageError(
@@ -106,7 +108,9 @@ def remove_duplicates(
     own = {name: work[name] for name in (*_OF_SOURCE, "id", "max_item_bytes") if work.get(name)}
     fields = TextTemplate.parse(work["text"]).names
     call = "exact_signatures" if exact else "Signatures"
-    spec = _spec({**own, "text": NO_TEXT, "keep": kept}, call, each, fields, template=work["text"], number=True)
+    arguments = _settle_arguments(f"{place}-signatures", exact=exact, markup=markup, fresh=fresh)
+    work_of_signatures = {**own, "text": NO_TEXT, "keep": kept}
+    spec = _spec(work_of_signatures, call, each, fields, arguments, template=work["text"], number=True)
     signed = start(spec, f"{place}-signatures", resume=resume, **how)
     grouped, key = signed, "digest"
     if not exact:
@@ -149,6 +153,16 @@ def _spec(
 ) -> Any:
     params = {"call": f"{_CALLS}:{call}", "fields": list(fields), "arguments": arguments or {}, **more}
     return make_spec({**work, "task": "apply", "params": params}, execution)
+
+
+def _settle_arguments(place: str, *, exact: bool, markup: bool, fresh: bool) -> dict[str, Any]:
+    """How texts are compared: as the run of signatures at `place` began to, if there is one."""
+    asked: dict[str, Any] = {} if markup else {"markup": False}
+    before = None if fresh or exact else Ledger(place).find_plan()
+    if before is not None and "characters" not in (before.work.params.get("arguments") or {}):
+        # An earlier version began it, to which a clause without spaces was one word.
+        return asked
+    return asked if exact else {"characters": True, **asked}
 
 
 def _columns_to_keep(work: dict[str, Any], quiet: bool) -> list[str]:

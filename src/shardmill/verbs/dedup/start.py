@@ -15,6 +15,5 @@ def start(request: Request) -> Deduplicated:
             raise UsageError(f"No {called} was given.", hint="shardmill dedup docs.jsonl --text body --out runs/unique")
     how = {name: value for name, value in request.how.items() if name != "allow_code"}
     options, out = request.options, name_folder(request.out)
-    return remove_duplicates(
-        request.work, request.execution, out, threshold=options.threshold, exact=options.exact, **how
-    )
+    likeness = {"threshold": options.threshold, "exact": options.exact, "markup": not options.strip_markup}
+    return remove_duplicates(request.work, request.execution, out, **likeness, **how)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardmill.core.permission import KEY_VARIABLE
 from shardmill.plan.options import ANSWER, MODEL, Params, option
+from shardmill.plan.shared import TranslationParams
 
 if TYPE_CHECKING:
     from shardmill.models.decoding.options import GenerationOptions
@@ -56,7 +57,7 @@ class ReplyParams(Params):
     )
 
 
-class ModelParams(ReplyParams):
+class ModelParams(ReplyParams, TranslationParams):
     """The model that replies, and how."""
 
     model: str = option(
@@ -98,5 +99,7 @@ class GenerateParams(ModelParams):
             repetition_penalty=self.repetition_penalty,
             seed=self.seed,
             stops=self.stop,
+            source_language=self.source_language,
+            target_language=self.target_language,
             schema=None if schema is None else json.dumps(schema),
         )

@@ -6,7 +6,7 @@ task = GenerateTask(model="Qwen3-0.6B", max_tokens=60)
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -50,6 +50,17 @@ class GenerateTask(StreamingTask):
         return open_replies(
             own.model, own.options(), self._schema, endpoint=own.endpoint, key_variable=own.key_variable
         )
+
+    @property
+    def settles(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self._replies.settles
+
+    def settle(self, first: Callable[[], pa.RecordBatch]) -> dict[str, Any]:
+        return self._replies.settle()
+
+    @property
+    def plan_notes(self) -> Sequence[str]:  # type: ignore[override]
+        return self._replies.plan_notes
 
     @property
     def batch_budget(self) -> int:  # type: ignore[override]

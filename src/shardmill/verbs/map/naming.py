@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from shardmill.core.words import cut_pieces, find_words, has_signs, is_spaceless
 from shardmill.verbs.map.clusters import Clusters
 
 _WORD = re.compile(r"[^\W\d_](?:[\w'-]*\w)?")
+# Pieces of scripts without spaces; a longer one that is nearly as frequent stands for those in it.
+_PIECES = (2, 3, 4)
+_AS_FREQUENT = 0.8
 _NAME_WORDS = 4
 _SHORTEST = 3
 _FEWEST_TEXTS = 50
@@ -33,7 +37,7 @@ class ClusterWords:
             if self._counted[cell] >= _COUNTED:
                 continue
             self._counted[cell] += 1
-            words = {word for word in (w.lower() for w in _WORD.findall(text)) if len(word) >= _SHORTEST}
+            words = set(_find_names(text.lower()))
             self._cells.setdefault(cell, Counter()).update(words)
             self._texts.update(words)
             if len(self._texts) > _MOST_WORDS:
@@ -70,13 +74,40 @@ class ClusterWords:
         }
         best = sorted(scores, key=lambda word: (-scores[word], word))
         best = [word for word in best if own[word] * total > _MORE_FREQUENT * self._texts[word] * texts]
-        return tuple(_unlike(best)[:_NAME_WORDS])
+        return tuple(_unlike(_join_pieces(best, own))[:_NAME_WORDS])
+
+
+def _find_names(text: str) -> Iterator[str]:
+    """The words of a text in lower case that may name its cluster."""
+    if text.isascii():
+        yield from (word for word in _WORD.findall(text) if len(word) >= _SHORTEST)
+        return
+    for word in _WORD.findall(text) if not has_signs(text) else find_words(text):
+        if is_spaceless(word):
+            yield from (piece for size in _PIECES for piece in cut_pieces(word, size) if len(piece) > 1)
+        elif len(word) >= _SHORTEST and not word[0].isdigit():
+            yield word
+
+
+def _join_pieces(words: list[str], own: Counter[str]) -> list[str]:
+    """The words without pieces that are parts of others, unless they are found much more often than these."""
+    few = words[: 10 * _NAME_WORDS]
+    return [
+        word
+        for word in few
+        if not is_spaceless(word)
+        or not any(word in other != word and own[other] >= _AS_FREQUENT * own[word] for other in few)
+    ]
 
 
 def _unlike(words: list[str]) -> list[str]:
-    """The words without those that are another form of an earlier one, such as a plural."""
+    """The words without those that are another form of an earlier one, such as a plural, or share a piece with it."""
     kept: list[str] = []
     for word in words[: 5 * _NAME_WORDS]:
-        if not any(word.startswith(k[: max(_SHORTEST, len(k) - 2)]) and abs(len(word) - len(k)) < 4 for k in kept):
+        if is_spaceless(word):
+            alike = any(not {*cut_pieces(word)}.isdisjoint(cut_pieces(k)) for k in kept)
+        else:
+            alike = any(word.startswith(k[: max(_SHORTEST, len(k) - 2)]) and abs(len(word) - len(k)) < 4 for k in kept)
+        if not alike:
             kept.append(word)
     return kept

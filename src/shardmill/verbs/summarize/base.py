@@ -11,7 +11,7 @@ from shardmill.plugins.base import load_part
 from shardmill.tasks.base import Task
 from shardmill.tasks.params import read_params
 from shardmill.verbs.summarize.params import SummarizeParams
-from shardmill.verbs.summarize.rouge import ROUGE, Rouge, measure_rouge
+from shardmill.verbs.summarize.rouge import Rouge, measure_rouge
 
 NO_SENTENCE = "the text has no sentence with a letter or digit"
 _METHODS = {
@@ -33,9 +33,9 @@ class SummarizeTask(Task):
 
     def __init__(self, columns: pa.Schema, params: dict[str, Any]) -> None:
         self.params = read_params(SummarizeParams, params, "summarize")
-        self.rouge = Rouge() if self.params.reference else None
+        self.rouge = Rouge(self.params.rouge) if self.params.reference else None
         self.fields = (self.params.reference,) if self.params.reference else ()
-        self.output = pa.schema([*columns, *(ROUGE if self.rouge else ())])
+        self.output = pa.schema([*columns, *(self.rouge.columns if self.rouge else ())])
 
     def check_rouge(self) -> None:
         """Refuse now, not after the first rows, if ROUGE is asked for and its package is missing."""
@@ -51,4 +51,4 @@ class SummarizeTask(Task):
 
     def measure(self, batches: Iterator[pa.RecordBatch]) -> dict[str, Any]:
         """Mean ROUGE with its 95 % interval, if there are references."""
-        return measure_rouge(batches) if self.rouge is not None else {}
+        return measure_rouge(batches, self.rouge.names) if self.rouge is not None else {}

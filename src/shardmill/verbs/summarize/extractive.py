@@ -21,7 +21,10 @@ from shardmill.verbs.summarize.extract import SENTENCE, SUMMARY, Extracts, Sente
 
 # Changes when a version of shardmill splits or chooses sentences in another way.
 _RULES = "1"
-_OF_WRITERS = {"prompt", "window_tokens", "max_tokens", "endpoint", "key_variable", "temperature", "seed", "beams"}
+_OF_WRITERS = {
+    *("prompt", "window_tokens", "max_tokens", "endpoint", "key_variable", "temperature", "seed", "beams"),
+    *("source_language", "target_language"),
+}
 
 
 class ExtractiveSummaries(SummarizeTask):

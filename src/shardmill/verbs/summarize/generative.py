@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -77,7 +77,14 @@ class GenerativeSummaries(SummarizeTask, StreamingTask):
     @cached_property
     def _replies(self) -> Replies:
         own = self.params
-        options = GenerationOptions(own.max_tokens, beams=own.beams, temperature=own.temperature, seed=own.seed)
+        options = GenerationOptions(
+            own.max_tokens,
+            beams=own.beams,
+            temperature=own.temperature,
+            seed=own.seed,
+            source_language=own.source_language,
+            target_language=own.target_language,
+        )
         return open_replies(own.model, options, endpoint=own.endpoint, key_variable=own.key_variable)
 
     @cached_property
@@ -90,6 +97,17 @@ class GenerativeSummaries(SummarizeTask, StreamingTask):
         config = self._replies.folder.config
         own = ((config.get("task_specific_params") or {}).get("summarization") or {}).get("prefix")
         return str(own or (_T5_PREFIX if config.get("model_type") == "t5" else ""))
+
+    @property
+    def settles(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self._replies.settles
+
+    def settle(self, first: Callable[[], pa.RecordBatch]) -> dict[str, Any]:
+        return self._replies.settle()
+
+    @property
+    def plan_notes(self) -> Sequence[str]:  # type: ignore[override]
+        return self._replies.plan_notes
 
     @property
     def batch_budget(self) -> int:  # type: ignore[override]

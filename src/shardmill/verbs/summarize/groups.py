@@ -12,9 +12,10 @@ from shardmill.ledger import Ledger
 from shardmill.plan.spec import make_spec, settle_server
 from shardmill.run import Run, start
 from shardmill.run.carrying import carry_out, name_folder
-from shardmill.run.loading import complete_work, load_spec
+from shardmill.run.loading import complete_work, default_out, load_spec
 from shardmill.run.spilling import keep_source
 from shardmill.verbs.summarize.method import find_method
+from shardmill.verbs.summarize.rouge import CURRENT
 
 _COUNTS = ("items", "left_out")
 
@@ -29,13 +30,28 @@ def settle_method(work: dict[str, Any]) -> dict[str, Any]:
     return {**work, "task": task, "params": params}
 
 
+def settle_rouge(work: dict[str, Any], place: str | os.PathLike[str], *, fresh: bool) -> dict[str, Any]:
+    """The work with the way to compute ROUGE: that of the run at `place`, if it began with another; else the latest."""
+    params = work["params"]
+    if not params.get("reference") or "rouge" in params:
+        return work
+    before = None if fresh else Ledger(place).find_plan()
+    if before is not None and before.work.params.get("reference") and "rouge" not in before.work.params:
+        return work
+    return {**work, "params": {**params, "rouge": CURRENT}}
+
+
 def summarize_work(
     work: dict[str, Any], execution: dict[str, Any], out: str | os.PathLike[str] | None = None, **how: Any
 ) -> Run:
     """Run the `[work]` and `[execution]` of a spec whose task is `summarize`; `group_by` is of the summaries."""
     work, execution = settle_server(work, execution)
     work = settle_method(work)
-    if not work.get("group_by"):
+    grouped, fresh = bool(work.get("group_by")), bool(how.get("fresh"))
+    place = os.fspath(out or "").rstrip("/") or (default_out(complete_work(work)) if work.get("to") else "")
+    if place:
+        work = settle_rouge(work, f"{place}-items" if grouped else place, fresh=fresh)
+    if not grouped:
         return carry_out(work, execution, out, **how)
     if how.pop("refresh", False):
         raise UsageError("--refresh cannot be used with --group-by: an item is a group of rows.", hint="Leave it out.")

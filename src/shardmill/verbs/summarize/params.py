@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from shardmill.core.permission import KEY_VARIABLE
-from shardmill.plan.options import ANSWER, MODEL, RESULT, Params, option
+from shardmill.plan.options import ANSWER, MODEL, RESULT, option
+from shardmill.plan.shared import TranslationParams
 
 
-class SummaryParams(Params):
+class SummaryParams(TranslationParams):
     """The parameters that people give: the method and its model, the number of sentences, a column with references.
 
     `extractive` chooses that many sentences. `generative` asks a model for them, in at most `max_tokens`; the other
@@ -34,7 +35,7 @@ class SummaryParams(Params):
     sentences: int = option(3, "Sentences in a summary.", group=RESULT, metavar="N", common=True, ge=1, le=1_000)
     reference: str | None = option(
         None,
-        "A column with reference summaries: adds ROUGE-1, 2 and L to rows and report.",
+        "A column with reference summaries: adds ROUGE-1, 2, L and Lsum to rows and report.",
         group=RESULT,
         metavar="COLUMN",
     )
@@ -67,8 +68,11 @@ class SummarizeParams(SummaryParams):
     """The parameters of the task.
 
     With `lead`, earlier sentences are preferred, as in news: texts that are joined from several have no such order.
+    `rouge` is the way to compute it, which the verb settles: 1, that of runs that do not say, has words of ASCII alone
+    and no Lsum.
     """
 
     lead: bool = True
+    rouge: Literal[1, 2] = 1
     endpoint: str = ""
     key_variable: str = KEY_VARIABLE

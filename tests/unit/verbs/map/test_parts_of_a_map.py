@@ -69,6 +69,32 @@ def test_words_that_all_clusters_have_name_none() -> None:
     assert words.name(clusters) == [[("battery",), ("red", "wine")]]
 
 
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        (
+            ["手机电池不耐用", "泡一杯咖啡", "电池充电很慢", "这种咖啡很香", "换了新电池", "咖啡豆不错"],
+            ["电池", "咖啡"],
+        ),
+        (
+            ["แบตเตอรี่หมดเร็ว", "กาแฟหอมมาก", "ชาร์จแบตเตอรี่นาน", "ชอบกาแฟนี้", "เปลี่ยนแบตเตอรี่แล้ว", "เมล็ดกาแฟดี"],
+            ["เตอรี่", "กาแฟ"],
+        ),
+        (["बैटरी अच्छी है", "कॉफ़ी अच्छी है", "नई बैटरी", "काली कॉफ़ी", "बैटरी खराब", "कॉफ़ी गर्म"], ["बैटरी", "कॉफ़ी"]),
+        (
+            ["Größe stimmt", "Der Kaffee", "Die Größe", "Kaffee ist da", "Andere Größe", "Mehr Kaffee"],
+            ["größe", "kaffee"],
+        ),
+    ],
+)
+def test_names_are_of_any_script(texts: list[str], names: list[str]) -> None:
+    words, cells = ClusterWords(), [0, 1] * 102
+    words.add(cells, texts * 34)
+    clusters = Clusters((), np.array(cells, np.uint16), np.array([[0, 1]], np.int32))
+    for found, name in zip(words.name(clusters)[0], names, strict=True):
+        assert name in found[0], found
+
+
 def _column(values: pa.Array) -> ColumnCodes:
     codes = ColumnCodes("c", values.type)
     codes.add(values.slice(0, len(values) // 2))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,18 @@ import pytest
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import SpecError
+from shardmill.plan.spec import make_spec
+from shardmill.run import start
 from shardmill.tasks import open_task
+from shardmill.testing import InProcessEngine
 from shardmill.verbs.summarize.choice import choose_sentences, score_sentences
 from shardmill.verbs.summarize.extract import SENTENCE, SUMMARY, WINDOW_SENTENCES, Extracts
+from shardmill.verbs.summarize.groups import summarize_work
 from shardmill.verbs.summarize.params import SummarizeParams
-from shardmill.verbs.summarize.rouge import Means, Rouge, measure_rouge
+from shardmill.verbs.summarize.rouge import ALL_NAMES, NAMES, Means, Rouge, measure_rouge
 from shardmill.verbs.summarize.task import SummarizeTask
+from tests.support.languages import TEXTS
+from tests.support.libraries import needed
 from tests.support.tiny_models import bert, pooling, write_model
 
 CPU = Device("cpu", "cpu", precise=True)
@@ -157,10 +165,57 @@ def test_rouge_is_that_of_rouge_score_and_its_interval_is_seeded(model: Path) ->
         for name in ("rouge1", "rouge2", "rougeL"):
             assert row[name] == (None if gold is None else expected.score(gold, row["summary"])[name].fmeasure)
     report = task.measure(iter([rows, rows.slice(0, 1)]))
-    assert report == measure_rouge(iter([rows, rows.slice(0, 1)]))
+    assert report == measure_rouge(iter([rows, rows.slice(0, 1)]), NAMES)
     assert report["rows"] == 3
     assert report["rouge1"]["low"] <= report["rouge1"]["mean"] <= report["rouge1"]["high"]
-    assert Rouge()(["a"], [None]).to_pylist() == [{"rouge1": None, "rouge2": None, "rougeL": None}]
+    assert Rouge(1)(["a"], [None]).to_pylist() == [{"rouge1": None, "rouge2": None, "rougeL": None}]
+
+
+ENGLISH = [
+    ("The storm reached the coast on Monday.", "On Monday the storms were reaching a coast. Schools closed."),
+    ("The café in Málaga was closed, and it's raining.", "A café was closed in the rain; it is “naïve”."),
+    ("Rain fell.\nDogs barked at 3.5 hours.", "Dogs bark.\nRain falls for hours."),
+    ("", "Nothing at all."),
+]
+
+
+def test_rouge_of_english_is_that_of_rouge_score_to_the_bit() -> None:
+    needed("rouge_score")
+    from rouge_score.rouge_scorer import RougeScorer
+
+    expected = RougeScorer(list(ALL_NAMES), use_stemmer=True)
+    for reference, summary in ENGLISH:
+        lined = [re.sub(r"(?<=\.) (?=[A-Z])", "\n", text) for text in (reference, summary)]
+        due = {name: score.fmeasure for name, score in expected.score(*lined).items()}
+        assert Rouge()([summary], [reference]).to_pylist() == [due]
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_rouge_counts_the_words_of_any_script(language: str) -> None:
+    needed("rouge_score")
+    one, other, *_ = TEXTS[language]
+    same, half, apart = Rouge()([one, f"{one}\n{other}", other], [one, one, one]).to_pylist()
+    assert set(same.values()) == {1.0}
+    assert 0.5 < half["rouge1"] < 1
+    assert half["rougeLsum"] == half["rougeL"] == half["rouge1"]
+    assert apart["rouge1"] < 0.5
+    assert Rouge(1)([one], [one]).to_pylist()[0]["rouge1"] == (1.0 if language == "de" else 0.0)
+
+
+def test_a_run_that_began_without_the_fourth_column_keeps_its_three(model: Path, tmp_path: Path) -> None:
+    needed("rouge_score")
+    source = tmp_path / "items.jsonl"
+    source.write_text("\n".join(json.dumps({"article": text, "gold": text}) for text in TEXTS["zh"]))
+    params = {"model": str(model), "reference": "gold", "sentences": 1}
+    work = {"source": str(source), "text": "article", "task": "summarize", "params": params}
+    begun = {**work, "params": {**params, "method": "extractive"}}
+    start(make_spec(begun, {"device": "cpu"}), tmp_path / "old", engine=InProcessEngine())
+    for place, columns, mean in (("old", NAMES, 0.0), ("new", ALL_NAMES, 1.0)):
+        for _ in range(2):
+            run = summarize_work(work, {"device": "cpu"}, tmp_path / place, engine=InProcessEngine())
+        assert tuple(name for name in run.table().column_names if name.startswith("rouge")) == columns
+        figures = run.verify(sample=3, source=False).figures
+        assert [figures[name]["mean"] for name in columns] == [mean] * len(columns)
 
 
 def test_a_mean_over_many_rows_has_the_interval_of_its_rows() -> None:

@@ -78,6 +78,21 @@ def test_a_command_that_is_not_the_runs_is_told_what_differs(tmp_path: Path, lin
     assert Editions(tmp_path / "run").current() == 1
 
 
+def test_what_planning_adds_is_no_difference(tmp_path: Path, shardmill: Cli) -> None:
+    """The columns of a source and of a result, the format and the id are settled when a run is planned."""
+    code = tmp_path / "words.py"
+    code.write_text("def count(rows):\n    return [{'words': len(row['text'].split())} for row in rows]\n")
+    put(tmp_path, make_rows(10))
+    words = ("apply", tmp_path / "items.jsonl", "--call", f"{code}:count", "--id", "auto", "--out", tmp_path / "run")
+    assert shardmill(*words, "--refresh").status == 0
+    assert "Nothing has changed: edition 1 has 10 items." in shardmill(*words, "--refresh").err
+    put(tmp_path, make_rows(12))
+    assert "10 reused, 2 computed" in shardmill(*words, "--refresh").err
+    code.write_text(code.read_text().replace("len(", "1 + len("))
+    assert_told(shardmill(*words, "--refresh"), 2, "made by another command: the function words.py:count changed")
+    assert Editions(tmp_path / "run").current() == 2
+
+
 def test_what_could_not_be_refreshed_is_not_begun(tmp_path: Path, line: Any, shardmill: Cli) -> None:
     put(tmp_path, make_rows(10))
     assert_told(line("--refresh", "--limit", 3), 2, "could not be refreshed: --limit takes the first items")

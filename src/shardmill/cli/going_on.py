@@ -138,7 +138,8 @@ def prune(request: Request) -> None:
     if options.as_json:
         print_json(done.to_json())
     else:
-        say(f"Deleted: edition {', '.join(map(str, done.pruned))}." if done.pruned else "Nothing to delete.")
+        nothing = "Nothing to delete. What is read, is being made, or was replaced within the hour stays."
+        say(f"Deleted: edition {', '.join(map(str, done.pruned))}." if done.pruned else nothing)
 
 
 class StopOptions(OfRun, Printing):

@@ -89,7 +89,9 @@ class TextEmbedder:
         """The number of dimensions of a vector."""
         wanted, there = self._dims or self.folder.truncate_width, self.folder.width
         if self._dims is not None and self._dims > there:
-            raise ModelError(f"{self.location.name} has {there} dimensions, not {wanted}.", hint="Lower dims.")
+            raise ModelError(
+                f"{self.location.name} has {there} dimensions, not {wanted}.", hint=f"Choose {there} or fewer."
+            )
         return min(wanted or there, there)
 
     @property

@@ -189,7 +189,7 @@ def _describe(side: Side, figures: Sequence[dict[str, float]]) -> ComparedSide:
         items=sum(commit.rows for commit in commits) - dropped,
         vectors=count,
         dims=vector.type.list_size,
-        dtype=str(vector.type.value_type),
+        dtype=np.dtype(vector.type.value_type.to_pandas_dtype()).name,
         bytes=count * vector.type.list_size * width,
         figures={name: _mean([each[name] for each in figures]) for name in (figures[0] if figures else ())},
     )

@@ -184,6 +184,21 @@ def _make_plan(
     return Plan.of(work, stat, fingerprint, shards)
 
 
+def settle_like(work: Work, like: Plan) -> Work:
+    """The work of a command with what planning adds to it, as the plan of an earlier run has it."""
+    if work.task != like.work.task:
+        return work
+    had, task = like.work.params, open_task(work.task, work.params)
+    params = {**{name: had[name] for name in task.settles if name in had}, **work.params}
+    work = work.model_copy(update={"params": params, "format": work.format or like.work.format})
+    read_as = like.stat.format
+    if work.id == (AUTO,) and AUTO not in list_columns(work.source, work.query, read_as, work.config):
+        work = work.model_copy(update={"id": name_by_place(work.source, work.query, read_as, work.config)})
+    if find_format(read_as).bordered:
+        _, work = _settle_borders(open_task(work.task, params), work)
+    return work.model_copy(update={"fields": like.work.fields})
+
+
 def _settle_borders(task: Task, work: Work) -> tuple[Task, Work]:
     """The task and its work over texts with pages and headings. A page that is kept is the page of each row, not of its
     item, for a task that can tell it."""

@@ -12,8 +12,8 @@ from shardmill.core.console import count, duration
 class Refreshed:
     """What a refresh did, or would do: the items of the edition before and of this one, and where its rows are from.
 
-    `errors` are items that failed, and `usd` is what it cost. `seconds_saved` and `usd_saved` are what the reused items took when they were computed; None
-    if that is not known.
+    `errors` are items that failed, and `usd` is what it cost. `seconds_saved` and `usd_saved` are what the reused items
+    took when they were computed; None if that is not known.
     """
 
     run: str

@@ -14,12 +14,14 @@ from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.plan.spec import Spec, make_spec
 from shardmill.run.changes import differences
+from shardmill.run.planner import settle_like
 from shardmill.run.planning import permit
 from shardmill.run.refreshing import beyond_item, refresh
 from shardmill.run.result import Run
 from shardmill.run.running import resume, start
 from shardmill.sources.held import HeldData
 from shardmill.sources.pipe import find_pipe
+from shardmill.tasks import open_task
 
 
 def start_or_refresh(
@@ -39,8 +41,8 @@ def start_or_refresh(
     plan = ledger.find_plan()
     if plan is None:
         return start(spec, out, allow_code=allow_code, quiet=quiet, **how)
-    _refuse_another(ledger, plan, spec)
     permit(spec, of_model=allow_code)
+    _refuse_another(ledger, plan, spec)
     if len(ledger.commits.shards()) < len(plan.shards):
         resume(out, execution, allow_code=allow_code, quiet=quiet)
     # What the run was delivered to keeps the edition that it has.
@@ -64,12 +66,16 @@ def _refuse_unrepeatable(work: dict[str, Any], execution: dict[str, Any]) -> Non
 
 def _refuse_another(ledger: Ledger, plan: Plan, spec: Spec) -> None:
     """Refuse to refresh a run that another command has made: what it read and computed must be the same."""
-    work = spec.work.model_copy(update={"edition": plan.work.edition})
-    changes = differences(plan, Plan.of(work, plan.stat, plan.fingerprint, plan.shards))
+    work = settle_like(spec.work, plan).model_copy(update={"edition": plan.work.edition})
+    # A refresh looks at the model. Code that is sent along is in the plan, so only here is it seen that it changed.
+    is_called = work.task == plan.work.task and bool(work.params.get("code"))
+    fingerprint = open_task(work.task, work.params).fingerprint() if is_called else plan.fingerprint
+    changes = differences(plan, Plan.of(work, plan.stat, fingerprint, plan.shards))
     if plan.work.source != work.source:
         changes.insert(0, f"the source was {', '.join(plan.work.source)} and is {', '.join(work.source)}")
     if changes:
         raise UsageError(
             f"{ledger.url} was made by another command: {'; '.join(changes)}.",
-            hint="Repeat the options of the run, or choose another --out. `shardmill migrate` changes the model.",
+            hint="Repeat the options of the run, or choose another --out. `shardmill migrate` changes the model of "
+            "vectors, and --fresh instead of --refresh computes all rows again.",
         )

@@ -105,9 +105,9 @@ def test_another_model_is_compared_chosen_and_taken_back(
 def test_editions_of_a_migration_are_listed_under_their_headings(docs: Path, shardmill: Cli) -> None:
     migrate(docs, Asked({"dims": 8}, sample=0), CHANGES, quiet=True)
     head, *lines = shardmill("show", docs, "--editions").out.splitlines()
-    assert [line[head.index("state") :].split("  ")[0] for line in lines] == ["kept", "current, migrate"]
-    for line in lines:
-        assert line[: head.index("items") + len("items")].endswith(" 48"), "numbers end where their heading does"
+    state = slice(head.index("state"), head.index("made"))
+    assert [line[state].rstrip() for line in lines] == ["kept", "current, migrate"]
+    assert all(line[: head.index("items") + len("items")].endswith(" 48") for line in lines)
 
 
 def test_the_same_weights_in_another_folder_are_the_same_model(docs: Path, models: Path, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def _search(side: Side, after: Side, queries: Sequence[Query], *, quiet: bool) -
     ledger, plan = side.ledger, side.plan
     precise = ledger.execution().get("precision") == "float32"
     texts = [query.text for query in queries]
-    vectors = embed_queries(plan.work.task, plan.work.params, texts, precise=precise, quiet=quiet)
+    vectors = embed_queries(plan.work.task, plan.work.params, texts, precise=precise)
     hits = SearchedRun(ledger, plan, quiet=quiet).find(DEPTH + 1, queries=vectors)
     firsts = _first_items(after) if not plan.work.id else []
     found = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,7 @@ def test_another_model_is_compared_chosen_and_taken_back(
     commits = [path.stat().st_mtime_ns for path in (docs / "editions/000002/parts").iterdir()]
     said = shardmill(*words)
     assert "Edition 2 is read from now on" in said.err, said
+    assert "Edition 2 has 48 items, computed before." in said.err
     assert commits == [path.stat().st_mtime_ns for path in (docs / "editions/000002/parts").iterdir()]
     assert width(docs) == 48
     assert is_proved(docs)
@@ -103,9 +105,31 @@ def test_another_model_is_compared_chosen_and_taken_back(
     assert "Edition 1 is read from now on; it was 2." in said.err
     assert width(docs) == 32
     assert is_proved(docs)
-    assert_told(shardmill("rollback", docs), 2, "no edition before 1")
+    assert_told(shardmill("rollback", docs), 2, "no edition before 1", "--edition 2")
+    assert "replaced within the hour stays" in shardmill("prune", docs, "--keep-editions", 1).err
     assert "Edition 2 is read from now on" in shardmill(*words).err, "it is there already"
     assert Editions(docs).current() == 2
+
+
+def test_editions_of_a_migration_are_listed_under_their_headings(docs: Path, shardmill: Cli) -> None:
+    migrate(docs, Asked({"dims": 8}, sample=0), CHANGES, quiet=True)
+    head, *lines = shardmill("show", docs, "--editions").out.splitlines()
+    state = slice(head.index("state"), head.index("made"))
+    assert [line[state].rstrip() for line in lines] == ["kept", "current, migrate"]
+    assert all(line[: head.index("items") + len("items")].endswith(" 48") for line in lines)
+
+
+def test_the_same_weights_in_another_folder_are_the_same_model(docs: Path, models: Path, tmp_path: Path) -> None:
+    shutil.copytree(models / "old", tmp_path / "renamed")
+    with pytest.raises(UsageError, match="with this model and these parameters already"):
+        migrate(docs, Asked({"model": str(tmp_path / "renamed")}), CHANGES, quiet=True)
+
+
+def test_queries_of_another_corpus_are_told_how_ids_look(docs: Path, models: Path, tmp_path: Path) -> None:
+    asked = lines(tmp_path / "queries.jsonl", [{"query": "A town on a lake?", "gold": "nobody"}])
+    with pytest.raises(UsageError, match=r"lacks all right items of the queries \(1\), such as 'nobody'") as told:
+        migrate(docs, Asked({"model": str(models / "new")}, queries=str(asked)), CHANGES, quiet=True)
+    assert told.value.hint == f"They are compared with the id, id, such as {passages()[0]['id']!r}."
 
 
 def test_fewer_dimensions_are_compared_on_texts_of_the_run(docs: Path) -> None:
@@ -114,7 +138,7 @@ def test_fewer_dimensions_are_compared_on_texts_of_the_run(docs: Path) -> None:
     assert done.comparison is not None
     assert done.comparison.sampled
     assert (done.comparison.queries, done.comparison.with_gold) == (10, 0)
-    assert (done.comparison.after.dims, done.comparison.after.dtype) == (8, "halffloat")
+    assert (done.comparison.after.dims, done.comparison.after.dtype) == (8, "float16")
     assert done.comparison.after.bytes * 8 == done.comparison.before.bytes
     assert 0 < done.comparison.overlap <= 1
     for pair in done.comparison.worst:

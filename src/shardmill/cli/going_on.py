@@ -143,7 +143,8 @@ def prune(request: Request) -> None:
     else:
         for line in done.describe_held():
             say(line)
-        say(f"Deleted: edition {', '.join(map(str, done.pruned))}." if done.pruned else "Nothing to delete.")
+        nothing = "Nothing to delete. What is read, is being made, or was replaced within the hour stays."
+        say(f"Deleted: edition {', '.join(map(str, done.pruned))}." if done.pruned else nothing)
 
 
 class StopOptions(OfRun, Printing):

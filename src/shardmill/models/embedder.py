@@ -24,7 +24,7 @@ from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.golden import GOLDEN
 from shardmill.models.installed import check_torch, has_torch
-from shardmill.models.kinds import note_kind
+from shardmill.models.kinds import note_kind, note_pooling
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.models.names import MINILM
 from shardmill.models.ragged import token_batches
@@ -89,7 +89,9 @@ class TextEmbedder:
         """The number of dimensions of a vector."""
         wanted, there = self._dims or self.folder.truncate_width, self.folder.width
         if self._dims is not None and self._dims > there:
-            raise ModelError(f"{self.location.name} has {there} dimensions, not {wanted}.", hint="Lower dims.")
+            raise ModelError(
+                f"{self.location.name} has {there} dimensions, not {wanted}.", hint=f"Choose {there} or fewer."
+            )
         return min(wanted or there, there)
 
     @property
@@ -175,7 +177,9 @@ class TextEmbedder:
     @property
     def plan_notes(self) -> list[str]:
         """What the user should know of the model before a run."""
-        return list(filter(None, [note_kind(self.location.path)]))
+        path = self.location.path
+        note = note_kind(path) or note_pooling(path, self.folder.pooling.modes)
+        return [note] if note else []
 
     @property
     def notes(self) -> list[str]:

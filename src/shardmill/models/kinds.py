@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from shardmill.core.errors import ModelError
@@ -52,6 +53,16 @@ def note_kind(folder: Path) -> str:
     return (
         f"{folder.name} is no embedding model: its architecture is {found}. Its vectors are means of its last layer, "
         "which was not trained for them."
+    )
+
+
+def note_pooling(folder: Path, modes: Sequence[str]) -> str:
+    """A sentence about a model whose pooling was chosen for it; "" about one that says it."""
+    if _has_modules(folder) or "mean" not in modes:
+        return ""
+    return (
+        f"{folder.name} has no modules.json, so each vector is the mean over the tokens. If the model's card names "
+        "another pooling, such as cls, write that file."
     )
 
 

@@ -130,7 +130,7 @@ def _search(side: Side, after: Side, queries: Sequence[Query], *, quiet: bool) -
     ledger, plan = side.ledger, side.plan
     precise = ledger.execution().get("precision") == "float32"
     texts = [query.text for query in queries]
-    vectors = embed_queries(plan.work.task, plan.work.params, texts, precise=precise, quiet=quiet)
+    vectors = embed_queries(plan.work.task, plan.work.params, texts, precise=precise)
     hits = SearchedRun(ledger, plan, quiet=quiet).find(DEPTH + 1, queries=vectors)
     firsts = _first_items(after) if not plan.work.id else []
     found = []
@@ -189,7 +189,7 @@ def _describe(side: Side, figures: Sequence[dict[str, float]]) -> ComparedSide:
         items=sum(commit.rows for commit in commits) - dropped,
         vectors=count,
         dims=vector.type.list_size,
-        dtype=str(vector.type.value_type),
+        dtype=np.dtype(vector.type.value_type.to_pandas_dtype()).name,
         bytes=count * vector.type.list_size * width,
         figures={name: _mean([each[name] for each in figures]) for name in (figures[0] if figures else ())},
     )

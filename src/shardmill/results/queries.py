@@ -70,7 +70,9 @@ def read_queries(place: str, text: str = QUERY, gold: str = "") -> list[Query]:
     if not found:
         raise SourceError(f"{place} has no queries: every {text!r} is empty.", hint="Write one query per row.")
     if gold and not any(query.right for query in found):
-        raise SourceError(f"{place} names no right items: every {gold!r} is empty.", hint="Leave its column out.")
+        raise SourceError(
+            f"{place} names no right items: every {gold!r} is empty.", hint="Leave the column out of the file."
+        )
     return found
 
 
@@ -101,16 +103,18 @@ def check_gold(ledger: Ledger, plan: Plan, queries: Sequence[Query]) -> int:
             f"{ledger.url} has no ids, so the right items of the queries cannot be found in it.",
             hint="Leave out the gold column, or embed again with --id FIELD.",
         )
-    missing = set(wanted)
+    missing, seen = set(wanted), ""
     for batch in read_rows(ledger, plan, list(plan.work.id)):
         columns = [batch.column(name).to_pylist() for name in plan.work.id]
-        missing.difference_update(map(name_item, zip(*columns, strict=True)))
+        names = list(map(name_item, zip(*columns, strict=True)))
+        missing.difference_update(names)
         if not missing:
             return 0
+        seen = seen or (names[0] if names else "")
     if missing == wanted:
         raise UsageError(
-            f"{ledger.url} has none of the {len(wanted):,} right items of the queries, such as {min(wanted)!r}.",
-            hint=f"They are compared with the id: {', '.join(plan.work.id)}.",
+            f"{ledger.url} lacks all right items of the queries ({len(wanted):,}), such as {min(wanted)!r}.",
+            hint=f"They are compared with the id, {','.join(plan.work.id)}, such as {seen!r}.",
         )
     return len(missing)
 

@@ -18,7 +18,7 @@ from shardmill.run.costs.cost import read_cost
 from shardmill.run.status.edition import EditionState
 from shardmill.run.status.state import Status, glance, read_status
 
-_ROW = "{:>7} {:<8} {:<16} {:>11} {:>11} {:>9} {:>9} {:>9} {:>9} {:>14}"
+_ROW = "{:>7} {:<16} {:<16} {:>11} {:>11} {:>9} {:>9} {:>9} {:>9} {:>14}"
 HEADER = ("edition", "state", "made", "items", "reused", "computed", "dropped", "time", "cost", "saved")
 CURRENT, KEPT, PRUNED, UNKNOWN = "current", "kept", "pruned", "unknown"
 

@@ -12,6 +12,7 @@ from shardmill.results.comparison import Comparison
 class Migrated:
     """What a migration did, or would do: the edition before, the new one, and whether it is read from now on.
 
+    `made_before` says that an earlier command had completed the edition, so that this one computed nothing.
     `seconds` is its time, or what it would take of a device, and `usd` what that costs; None if that is not known.
     `comparison` is of both editions; `report` is the place of a page about it.
     """
@@ -28,6 +29,7 @@ class Migrated:
     usd: float | None = None
     comparison: Comparison | None = None
     report: str = ""
+    made_before: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

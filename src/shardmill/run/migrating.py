@@ -40,7 +40,7 @@ from shardmill.run.planning import (
 from shardmill.run.refreshing import LEAST_LEFT, count_changes, differs, pace, refuse_unfit, settle_base, shrunk
 from shardmill.run.reports.migration import write_comparison
 from shardmill.run.running import finish_run
-from shardmill.sinks.digests import salt_of
+from shardmill.sinks.digests import make_salt, salt_of
 from shardmill.sinks.items_index import delete_index
 
 COMPARISON, PAGE = "comparison.json", "comparison.html"
@@ -146,14 +146,14 @@ class _Migration:
         self._spec = settle_by_task(self._spec)
         self._new = make_plan(self._spec, self._devices, quiet=quiet)
         self._goal = _goal(self._new)
-        if self._goal == _goal(plan):
+        if _without_name(self._new) == _without_name(plan):
             raise UsageError(
                 f"{editions.run} is made with this model and these parameters already.",
                 hint=f"To bring it up to its source: {shell_command('refresh', editions.run)}",
             )
         if self._new.stat.size_bytes < LEAST_LEFT * plan.stat.size_bytes:
             raise shrunk(f"{plan.stat.size_bytes:,} bytes", f"{self._new.stat.size_bytes:,}", self._base)
-        self._like = self._find_like()
+        self._like, self._made_before = self._find_like(), False
         self._is_comparable = bool(plan.work.id) or not differs(plan, _with_params(self._new, plan))
         self._queries = queries or (draw_queries(self._new, asked.sample) if asked.sample else [])
 
@@ -182,6 +182,7 @@ class _Migration:
         if like is not None and not self._new.work.query:
             plan = Ledger(editions.open(like)).plan()
             if not differs(plan, self._new):
+                self._made_before = True
                 return like
         if not self._quiet:
             self._say_price()
@@ -221,6 +222,7 @@ class _Migration:
             seconds=time.time() - began,
             comparison=comparison,
             report=page,
+            made_before=self._made_before,
         )
 
     def _find_like(self) -> int | None:
@@ -286,6 +288,14 @@ def _change(params: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
 def _goal(plan: Plan) -> str:
     """A name for what the rows of a plan are made by: the parameters and the model."""
     return salt_of(plan).hex()[:32]
+
+
+def _without_name(plan: Plan) -> bytes:
+    """What the rows of a plan are made by, wherever the folder of the model is and whatever its name."""
+    fingerprint = dict(plan.fingerprint)
+    if "weights" in fingerprint:
+        fingerprint.pop("model", None)
+    return make_salt(plan.work.task, plan.work.params, fingerprint)
 
 
 def _with_params(new: Plan, plan: Plan) -> Plan:

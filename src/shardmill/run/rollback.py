@@ -36,9 +36,10 @@ def roll_back(place: str | os.PathLike[str], number: int | None = None) -> Rolle
     if number is None:
         earlier = [each.number for each in known if each.was_read and each.number < current and each.number in left]
         if not earlier:
+            forward = shell_command("rollback", editions.run, "--edition", str(left[-1])) if left else ""
             raise UsageError(
                 f"{editions.run} has no edition before {current} that could be read.",
-                hint="There is none, or it was pruned.",
+                hint=f"For edition {left[-1]}: {forward}" if left else "There is none, or it was pruned.",
             )
         number = earlier[-1]
     elif number not in left:

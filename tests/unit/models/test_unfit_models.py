@@ -22,8 +22,9 @@ from shardmill.models.kinds import RERANKER, note_kind
 from shardmill.models.pairs import PairModel
 from shardmill.plan.spec import make_spec
 from shardmill.run.planner import make_plan
+from shardmill.verbs.embed.task import EmbedTask
 from tests.support.cli import Cli, assert_told
-from tests.support.tiny_models import SMALL, bert, fast, minilm_backend, qwen3, transformers, write_model
+from tests.support.tiny_models import SMALL, bert, fast, minilm_backend, pooling, qwen3, transformers, write_model
 
 CPU = Device("cpu", "cpu", threads=1)
 LONG = "a phone that works " * 200
@@ -196,3 +197,11 @@ def test_a_classifier_embeds_and_the_user_is_told(
     make_plan(spec, [CPU], quiet=False)
     said = capsys.readouterr().err
     assert "stars is no embedding model: its architecture is BertForSequenceClassification" in said
+
+
+def test_a_pooling_that_was_chosen_for_a_model_is_told(write_jsonl: Write, tmp_path: Path) -> None:
+    """A converted folder often lacks modules.json; means of tokens are wrong for a model such as BGE, without error."""
+    plain = EmbedTask(model=str(write_model(tmp_path / "plain", bert())))
+    assert plain.plan_notes[0].startswith("plain has no modules.json, so each vector is the mean over the tokens.")
+    said = EmbedTask(model=str(write_model(tmp_path / "said", bert(), [pooling("mean")])))
+    assert said.plan_notes == []

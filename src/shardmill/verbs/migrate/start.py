@@ -44,7 +44,8 @@ def show(request: Request, done: Migrated) -> None:
     if done.dry_run and done.seconds is not None:
         price = f", about {duration(done.seconds)}" + ("" if done.usd is None else f" (${done.usd:,.2f})")
     reused = f", {done.reused:,} reused" if done.reused else ""
-    say(f"Edition {done.edition} {would} {count(done.items, 'item')}: {done.computed:,} {has}{reused}{price}.")
+    counted = ", computed before" if done.made_before else f": {done.computed:,} {has}{reused}{price}"
+    say(f"Edition {done.edition} {would} {count(done.items, 'item')}{counted}.")
     if done.comparison is not None:
         _show_comparison(done.comparison)
         say(f"Query by query: {done.report}")

@@ -49,7 +49,7 @@ class PlanFolder(IntoFolder):
     )
 
 
-class PlanOptions(PlanFolder, AnyTaskOptions, EmbedParams, Estimating):
+class PlanOptions(PlanFolder, EmbedParams, AnyTaskOptions, Estimating):
     """What `plan` takes: the options of `embed`, `load` and `run`."""
 
     rare = ("to", "table", "schema_", "param", "fresh")

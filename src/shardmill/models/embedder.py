@@ -28,6 +28,7 @@ from shardmill.models.kinds import note_kind
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.models.names import MINILM
 from shardmill.models.ragged import token_batches
+from shardmill.models.rounded import check_rounds_here, name_arithmetic
 from shardmill.models.window import numerics_revision
 
 if TYPE_CHECKING:
@@ -43,12 +44,19 @@ NOT_FINITE = "the model gave NaN or infinity for this text"
 class TextEmbedder:
     """A model that embeds, opened once in each worker; `dims` keeps the first dimensions, `prompt` is put before texts.
 
-    Nothing is read before it is asked for. `batch_budget` and `padded` are known after `open`.
+    With a `precision`, workers compute in it and in no other. Queries and references stay in float32. Nothing is read before it is asked for. `batch_budget` and `padded` are known after `open`.
     """
 
     def __init__(
-        self, model: str = MINILM, *, dims: int | None = None, prompt: str | None = None, max_tokens: int | None = None
+        self,
+        model: str = MINILM,
+        *,
+        dims: int | None = None,
+        prompt: str | None = None,
+        max_tokens: int | None = None,
+        precision: str = "",
     ) -> None:
+        self._rounded = precision
         self._name, self._dims, self._prompt_name, self._max_tokens = model, dims, prompt, max_tokens
         self.batch_budget = 1
         self.padded = True
@@ -105,11 +113,15 @@ class TextEmbedder:
     def fingerprint(self) -> dict[str, str]:
         """What the vectors depend on: the weights, the configuration, and how the windows of attention are computed."""
         revision = numerics_revision({**self.folder.config, **self.folder.config_options})
-        return {"model": self.location.name, **digest_folder(self.location.path), **revision}
+        made = {"model": self.location.name, **digest_folder(self.location.path), **revision}
+        return {**made, **name_arithmetic(self._rounded)}
 
     def check_installed(self, kind: str) -> None:
         """Refuse a model for which a library is missing here, on a kind of device, `cpu` or `cuda`."""
-        if self.folder.exported is not None:
+        if self._rounded:
+            check_rounds_here(self.folder, kind, self.location.name)
+            _ = self.tokenizer
+        elif self.folder.exported is not None:
             from shardmill.models.exported.choosing import check_runs_on
 
             check_runs_on(kind, self.location.name)
@@ -128,7 +140,8 @@ class TextEmbedder:
 
         check_bundled(self.location)
         tokenizer = self.tokenizer
-        tried = Tried(self.folder, tokenizer.pad_id, tokenizer.limit, self._golden(), self.skip)
+        rounded = "" if device.precise or device.reference else self._rounded
+        tried = Tried(self.folder, tokenizer.pad_id, tokenizer.limit, self._golden(), self.skip, rounded)
         try:
             choice = choose_kernel(tried, device)
         except ImportError as error:
@@ -203,7 +216,7 @@ class TextEmbedder:
 
     def gpu_bytes(self, precise: bool) -> int | None:
         """In float32, and once more in half precision if that is compared with it; None for what runs on CPUs only."""
-        if self.folder.exported is not None:
+        if self._rounded or self.folder.exported is not None:
             return None
         dtype = self.folder.config.get("dtype") or self.folder.config.get("torch_dtype")
         weights = self._weights_bytes // (2 if dtype in ("float16", "bfloat16") else 4)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from shardmill.models.names import MINILM
-from shardmill.plan.options import MODEL, RESULT, Params, option
+from shardmill.plan.options import LIMITS, MODEL, RESULT, Params, option
 
 
 class EmbedParams(Params):
     """The model, dimensions to keep, their type, the prompt, the maximum length, and windows.
 
-    `window_tokens` cuts a text into windows of that many tokens, special tokens included, that share `overlap` tokens.
+    Of the precisions only `int8` is a parameter: its vectors are a result of their own. The others are settings of
+    `[execution]`. `window_tokens` cuts a text into windows of that many tokens, special tokens included, that share `overlap` tokens.
     The result has one row per window, or the mean of an item's windows.
     """
 
@@ -59,4 +60,11 @@ class EmbedParams(Params):
     dims: int | None = option(None, "Keep the first N dimensions (Matryoshka models).", group=RESULT, metavar="N", ge=1)
     dtype: Literal["float32", "float16"] = option(
         "float32", "Type of the stored numbers: float32 or float16.", group=RESULT, metavar="TYPE"
+    )
+    precision: Literal["auto", "float32", "int8"] | None = option(
+        None,
+        "auto, float32 (exact, slower) or int8 (CPUs with VNNI, AMX or i8mm; a result of its own).",
+        group=LIMITS,
+        metavar="PRECISION",
+        shown="auto",
     )

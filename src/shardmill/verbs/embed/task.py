@@ -39,14 +39,25 @@ class EmbedTask(Task):
     def __init__(self, **params: Any) -> None:
         self.params = read_params(EmbedParams, params, "embed")
         _check_windows(self.params)
+        if self.params.precision not in (None, "int8"):
+            raise SpecError(
+                f"Of the embed task precision may be int8, not {self.params.precision}.",
+                hint=f'Write it in [execution]: precision = "{self.params.precision}"',
+            )
         self._by_window = self.params.window_tokens is not None and self.params.windows != "mean"
         own = self.params
-        self.embedder = TextEmbedder(own.model, dims=own.dims, prompt=own.prompt, max_tokens=own.max_tokens)
+        self.embedder = TextEmbedder(
+            own.model, dims=own.dims, prompt=own.prompt, max_tokens=own.max_tokens, precision=self.rounded
+        )
 
     @property
     def folder(self) -> ModelFolder:
         """The model's folder."""
         return self.embedder.folder
+
+    @property
+    def rounded(self) -> str:  # type: ignore[override]
+        return self.params.precision or ""
 
     @property
     def batch_budget(self) -> int:  # type: ignore[override]

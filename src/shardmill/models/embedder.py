@@ -251,7 +251,9 @@ class TextEmbedder:
         self, rows: Sequence[NDArray[np.int32]], skip: int, vectors: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """Recompute in float32 what overflowed in half precision, and truncate to the requested dimensions."""
-        again = [] if self._kernel is None or self._kernel.precision == "float32" else not_finite(vectors)
+        # No row in float32 gets into a run that asks for another precision.
+        as_is = self._rounded or self._kernel is None or self._kernel.precision == "float32"
+        again = [] if as_is else not_finite(vectors)
         for i in again:
             vectors[i] = self._exact.encode([rows[i]], skip)[0]
         self._redone += len(again)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from shardmill.models.names import MINILM
-from shardmill.plan.options import LIMITS, MODEL, RESULT, Params, option
+from shardmill.plan.options import MODEL, RESULT, Params, option
 
 
 class EmbedParams(Params):
     """The model, dimensions to keep, their type, the prompt, the maximum length, and windows.
 
-    Of the precisions only `int8` is a parameter: its vectors are a result of their own. The others are settings of
-    `[execution]`. `window_tokens` cuts a text into windows of that many tokens, special tokens included, that share `overlap` tokens.
+    Of the precisions only `int8` is a parameter, since its vectors are another result. `window_tokens` cuts a text into windows of that many tokens, special tokens included, that share `overlap` tokens.
     The result has one row per window, or the mean of an item's windows.
     """
 
@@ -61,10 +60,6 @@ class EmbedParams(Params):
     dtype: Literal["float32", "float16"] = option(
         "float32", "Type of the stored numbers: float32 or float16.", group=RESULT, metavar="TYPE"
     )
-    precision: Literal["auto", "float32", "int8"] | None = option(
-        None,
-        "auto, float32 (exact, slower) or int8 (CPUs with VNNI, AMX or i8mm; a result of its own).",
-        group=LIMITS,
-        metavar="PRECISION",
-        shown="auto",
+    precision: Literal["int8"] | None = option(
+        None, "int8: layers in 8 bits, set by --precision int8.", group=MODEL, only="file"
     )

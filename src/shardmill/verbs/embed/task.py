@@ -39,11 +39,6 @@ class EmbedTask(Task):
     def __init__(self, **params: Any) -> None:
         self.params = read_params(EmbedParams, params, "embed")
         _check_windows(self.params)
-        if self.params.precision not in (None, "int8"):
-            raise SpecError(
-                f"Of the embed task precision may be int8, not {self.params.precision}.",
-                hint=f'Write it in [execution]: precision = "{self.params.precision}"',
-            )
         self._by_window = self.params.window_tokens is not None and self.params.windows != "mean"
         own = self.params
         self.embedder = TextEmbedder(

@@ -1,4 +1,4 @@
-"""What `--precision` costs and gains: the whole command in each precision on the same texts, and how near its vectors are.
+"""What `--precision` costs and gains: the whole command in each precision on the same texts, and its vectors.
 
 Processor time is of the command and its worker. Runs are interleaved; the best of `--repeats` counts.
 """

@@ -44,7 +44,8 @@ NOT_FINITE = "the model gave NaN or infinity for this text"
 class TextEmbedder:
     """A model that embeds, opened once in each worker; `dims` keeps the first dimensions, `prompt` is put before texts.
 
-    With a `precision`, workers compute in it and in no other. Queries and references stay in float32. Nothing is read before it is asked for. `batch_budget` and `padded` are known after `open`.
+    With a `precision`, workers compute in it and in no other; queries and references stay in float32. Nothing is read
+    before it is asked for. `batch_budget` and `padded` are known after `open`.
     """
 
     def __init__(

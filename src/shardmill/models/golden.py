@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 # BERT's shape, 0.9997 with 28 and 36 of Qwen3's (0.998 with larger weights, which the trial then refuses). int8 is for
 # files that are quantised, by two libraries that round the same numbers at other places: bge-small with OpenVINO and
 # with ONNX Runtime, lowest of 460 texts 0.993, median 0.9998.
-# And for networks whose layers we round to 8 bits ourselves, where the mean has a limit of its own: by AMX, lowest and
-# mean of MEASURED.
+# And for networks whose layers we round to 8 bits ourselves, where the mean has a limit of its own: MiniLM, lowest and
+# mean of 64 reviews 0.9975 and 0.9985.
 _LOWEST_COSINES = {"float32": 0.99999, "float16": 0.9998, "bfloat16": 0.999, "int8": 0.98}
 _LOWEST_MEANS = {"int8": 0.99}
 # Of the hidden state of a single token, which pooling has not averaged.

@@ -239,7 +239,7 @@ class Computing(ExecutionOptions):
 
 
 class ComputingVectors(Computing):
-    """The same, where a precision of another result can be asked for: `settle_precision` makes it a part of the work."""
+    """The same, and a precision that gives another result: `settle_precision` makes it a part of the work."""
 
     precision: Literal["auto", "float32", "int8"] = option(
         "auto",

@@ -145,9 +145,7 @@ class RowsAgain:
         return sorted(made, key=lambda each: each[0])
 
 
-def _compare_item(
-    task: Task, prepared: Prepared, stored: pa.Table, fit: Callable[[Any, Any], float]
-) -> Iterator[Fit]:
+def _compare_item(task: Task, prepared: Prepared, stored: pa.Table, fit: Callable[[Any, Any], float]) -> Iterator[Fit]:
     """How well the stored rows of one item match its text; of many windows the last and a random one are computed."""
     combined = task.combine(1)
     if combined is not None:

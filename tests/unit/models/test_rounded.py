@@ -1,4 +1,4 @@
-"""int8 on CPUs: layers in 8 bits are as near float32 as the gate asks, and what cannot compute so is refused by name."""
+"""int8 on CPUs: as near float32 as the gate asks; what cannot compute so is refused by name."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_queries_stay_in_float32() -> None:
 
 def test_a_cpu_that_cannot_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "cpu_features", lambda: "avx2 fma")
-    with pytest.raises(ModelError, match="int8 needs a CPU with VNNI, AMX or i8mm, which .* has not") as told:
+    with pytest.raises(ModelError, match=r"int8 needs a CPU with VNNI, AMX or i8mm, which .* has not") as told:
         TextEmbedder(precision="int8").check_installed("cpu")
     assert "Leave out --precision int8" in told.value.hint
     with pytest.raises(ModelError, match="int8 needs a CPU"):
@@ -107,11 +107,18 @@ def test_a_cpu_that_cannot_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     ("features", "can"),
-    [("fma avx512_vnni", True), ("avx_vnni", True), ("amx_int8", True), ("asimd i8mm", True), ("avx2", False), ("", False)],
+    [
+        ("fma avx512_vnni", True),
+        ("avx_vnni", True),
+        ("amx_int8", True),
+        ("asimd i8mm", True),
+        ("avx2", False),
+        ("", False),
+    ],
 )
 def test_features_of_a_cpu(features: str, can: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "cpu_features", lambda: features)
-    assert multiplies_bytes() is can
+    assert multiplies_bytes() == can
 
 
 def test_a_gpu_is_refused() -> None:
@@ -143,7 +150,7 @@ def test_without_openvino_its_install_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_only_rounds_and_multiplies_no_bytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardmill.models.openvino._multiplies_bytes", lambda compiled: False)
-    with pytest.raises(ModelError, match="does not compute .* in 8 bits on this CPU"):
+    with pytest.raises(ModelError, match=r"does not compute .* in 8 bits on this CPU"):
         Int8Encoder(read_folder(MINILM), pad_id=0, threads=1, limit=64)
 
 

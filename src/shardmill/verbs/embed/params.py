@@ -11,8 +11,9 @@ from shardmill.plan.options import MODEL, RESULT, Params, option
 class EmbedParams(Params):
     """The model, dimensions to keep, their type, the prompt, the maximum length, and windows.
 
-    Of the precisions only `int8` is a parameter, since its vectors are another result. `window_tokens` cuts a text into windows of that many tokens, special tokens included, that share `overlap` tokens.
-    The result has one row per window, or the mean of an item's windows.
+    `window_tokens` cuts a text into windows of that many tokens, special tokens included, that share `overlap` tokens.
+    The result has one row per window, or the mean of an item's windows. Of the precisions only `int8` is a parameter,
+    since its vectors are another result.
     """
 
     model: str = option(

@@ -57,7 +57,7 @@ class TextEmbedder:
         max_tokens: int | None = None,
         precision: str = "",
     ) -> None:
-        self._rounded = precision
+        self.rounded = precision
         self._name, self._dims, self._prompt_name, self._max_tokens = model, dims, prompt, max_tokens
         self.batch_budget = 1
         self.padded = True
@@ -115,11 +115,11 @@ class TextEmbedder:
         """What the vectors depend on: the weights, the configuration, and how the windows of attention are computed."""
         revision = numerics_revision({**self.folder.config, **self.folder.config_options})
         made = {"model": self.location.name, **digest_folder(self.location.path), **revision}
-        return {**made, **name_arithmetic(self._rounded)}
+        return {**made, **name_arithmetic(self.rounded)}
 
     def check_installed(self, kind: str) -> None:
         """Refuse a model for which a library is missing here, on a kind of device, `cpu` or `cuda`."""
-        if self._rounded:
+        if self.rounded:
             check_rounds_here(self.folder, kind, self.location.name)
             _ = self.tokenizer
         elif self.folder.exported is not None:
@@ -141,7 +141,7 @@ class TextEmbedder:
 
         check_bundled(self.location)
         tokenizer = self.tokenizer
-        rounded = "" if device.precise or device.reference else self._rounded
+        rounded = "" if device.precise or device.reference else self.rounded
         tried = Tried(self.folder, tokenizer.pad_id, tokenizer.limit, self._golden(), self.skip, rounded)
         try:
             choice = choose_kernel(tried, device)
@@ -217,7 +217,7 @@ class TextEmbedder:
 
     def gpu_bytes(self, precise: bool) -> int | None:
         """In float32, and once more in half precision if that is compared with it; None for what runs on CPUs only."""
-        if self._rounded or self.folder.exported is not None:
+        if self.rounded or self.folder.exported is not None:
             return None
         dtype = self.folder.config.get("dtype") or self.folder.config.get("torch_dtype")
         weights = self._weights_bytes // (2 if dtype in ("float16", "bfloat16") else 4)
@@ -253,7 +253,7 @@ class TextEmbedder:
     ) -> NDArray[np.float32]:
         """Recompute in float32 what overflowed in half precision, and truncate to the requested dimensions."""
         # No row in float32 gets into a run that asks for another precision.
-        as_is = self._rounded or self._kernel is None or self._kernel.precision == "float32"
+        as_is = self.rounded or self._kernel is None or self._kernel.precision == "float32"
         again = [] if as_is else not_finite(vectors)
         for i in again:
             vectors[i] = self._exact.encode([rows[i]], skip)[0]

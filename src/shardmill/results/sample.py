@@ -15,7 +15,7 @@ import numpy as np
 from shardmill.core.console import Bar, duration, say
 from shardmill.core.errors import ShardmillError, StoreError
 from shardmill.ledger import Commit, Ledger
-from shardmill.models.golden import lowest_mean, lowest_of_many
+from shardmill.models.golden import lowest_mean, lowest_of_many, lowest_rounded
 from shardmill.plan import ITEM, Plan
 from shardmill.plugins import find_verb
 from shardmill.results.again import RowsAgain
@@ -145,6 +145,7 @@ class _SampleCheck:
         """Compare the items of one shard."""
         commit, task, plan = self._commits[shard], self._task, self._plan
         agreement = task.agreement(commit.precision)
+        least = lowest_rounded(task.rounded) if task.rounded else lowest_of_many(commit.precision)
         differ: set[int] = set()
         wrong: dict[int, str] = {}
         compared: set[int] = set()
@@ -152,7 +153,7 @@ class _SampleCheck:
             compared.add(item)
             own = name in task.output.names
             so_far.mostly |= own and agreement == "mostly"
-            if fit >= (lowest_of_many(commit.precision) if own and agreement == "close" else 1.0):
+            if fit >= (least if own and agreement == "close" else 1.0):
                 so_far.worst = min(so_far.worst, fit)
             elif plan.work.query or (own and agreement == "mostly"):
                 differ.add(item)

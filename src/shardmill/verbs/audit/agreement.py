@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.models.golden import lowest_cosine
+from shardmill.models.golden import lowest_rounded
 
 Storage = Literal["floats", "integers", "bits"]
 Reals = NDArray[np.float64]
@@ -59,7 +59,7 @@ class Agreement:
             return cls(storage, _WRONG_SIGNS)
         wanted = made[:, : stored.shape[1]]
         spread = _spread(wanted)
-        limit = min(1 - lowest_cosine(precision), max(_SHARE_OF_SPREAD * spread, _LEAST_DISTANCE))
+        limit = min(1 - lowest_rounded(precision), max(_SHARE_OF_SPREAD * spread, _LEAST_DISTANCE))
         if storage == "floats":
             return cls(storage, limit)
         numbers = stored.astype(np.float64)

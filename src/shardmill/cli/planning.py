@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from shardmill.core.console import print_json, say
 from shardmill.core.dialect import shell_command
 from shardmill.plan import name_place
+from shardmill.plan.execution import ComputingVectors
 from shardmill.plan.options import RESULT, CallOptions, option
 from shardmill.plan.shared import IntoFolder
 from shardmill.plan.values import Place
@@ -49,7 +50,7 @@ class PlanFolder(IntoFolder):
     )
 
 
-class PlanOptions(PlanFolder, AnyTaskOptions, EmbedParams, Estimating):
+class PlanOptions(ComputingVectors, PlanFolder, AnyTaskOptions, EmbedParams, Estimating):
     """What `plan` takes: the options of `embed`, `load` and `run`."""
 
     rare = ("to", "table", "schema_", "param", "fresh")

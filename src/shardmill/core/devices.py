@@ -22,6 +22,8 @@ _ARM_PARTS = {
     ("0x41", "0xd49"): "Neoverse-N2",
     ("0x41", "0xd4f"): "Neoverse-V2",
 }
+# Of x86 and of ARM.
+_BYTE_PRODUCTS = {"avx512_vnni", "avx_vnni", "amx_int8", "i8mm"}
 # Cores for reading, tokenizing and launching; more do not feed a GPU faster.
 _CORES_A_GPU_WORKER = 4
 _CORES_A_GPU = 8
@@ -93,6 +95,11 @@ def cpu_model() -> str:
 def cpu_features() -> str:
     """What the CPU can do: a virtual machine may have the same CPU with fewer features; empty if unknown."""
     return _cpu_info().get("flags") or _cpu_info().get("Features", "")
+
+
+def multiplies_bytes() -> bool:
+    """Whether this CPU has instructions that multiply and add 8-bit integers; not, if its features are unknown."""
+    return not _BYTE_PRODUCTS.isdisjoint(cpu_features().split())
 
 
 def _cgroup_quota() -> int | None:

@@ -27,10 +27,13 @@ from shardmill.models.kernels import (
     tell,
 )
 from shardmill.models.networks.unknown import NotDescribed
+from shardmill.models.rounded import choose_rounded
 
 
 def choose_kernel(model: Tried, device: Device) -> KernelChoice:
     """Try the device's kernels on the golden sentences, and choose the fastest that agrees with float32."""
+    if model.precision:
+        return choose_rounded(model.reaching(), device)
     if model.folder.exported is not None:
         return choose_exported(model, device)
     with_torch = has_torch()

@@ -28,6 +28,7 @@ from shardmill.models.kinds import note_kind, note_pooling
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.models.names import MINILM
 from shardmill.models.ragged import token_batches
+from shardmill.models.rounded import check_rounds_here, name_arithmetic
 from shardmill.models.window import numerics_revision
 
 if TYPE_CHECKING:
@@ -43,12 +44,20 @@ NOT_FINITE = "the model gave NaN or infinity for this text"
 class TextEmbedder:
     """A model that embeds, opened once in each worker; `dims` keeps the first dimensions, `prompt` is put before texts.
 
-    Nothing is read before it is asked for. `batch_budget` and `padded` are known after `open`.
+    With a `precision`, workers compute in it and in no other; queries and references stay in float32. Nothing is read
+    before it is asked for. `batch_budget` and `padded` are known after `open`.
     """
 
     def __init__(
-        self, model: str = MINILM, *, dims: int | None = None, prompt: str | None = None, max_tokens: int | None = None
+        self,
+        model: str = MINILM,
+        *,
+        dims: int | None = None,
+        prompt: str | None = None,
+        max_tokens: int | None = None,
+        precision: str = "",
     ) -> None:
+        self.rounded = precision
         self._name, self._dims, self._prompt_name, self._max_tokens = model, dims, prompt, max_tokens
         self.batch_budget = 1
         self.padded = True
@@ -107,11 +116,15 @@ class TextEmbedder:
     def fingerprint(self) -> dict[str, str]:
         """What the vectors depend on: the weights, the configuration, and how the windows of attention are computed."""
         revision = numerics_revision({**self.folder.config, **self.folder.config_options})
-        return {"model": self.location.name, **digest_folder(self.location.path), **revision}
+        made = {"model": self.location.name, **digest_folder(self.location.path), **revision}
+        return {**made, **name_arithmetic(self.rounded)}
 
     def check_installed(self, kind: str) -> None:
         """Refuse a model for which a library is missing here, on a kind of device, `cpu` or `cuda`."""
-        if self.folder.exported is not None:
+        if self.rounded:
+            check_rounds_here(self.folder, kind, self.location.name)
+            _ = self.tokenizer
+        elif self.folder.exported is not None:
             from shardmill.models.exported.choosing import check_runs_on
 
             check_runs_on(kind, self.location.name)
@@ -130,7 +143,8 @@ class TextEmbedder:
 
         check_bundled(self.location)
         tokenizer = self.tokenizer
-        tried = Tried(self.folder, tokenizer.pad_id, tokenizer.limit, self._golden(), self.skip)
+        rounded = "" if device.precise or device.reference else self.rounded
+        tried = Tried(self.folder, tokenizer.pad_id, tokenizer.limit, self._golden(), self.skip, rounded)
         try:
             choice = choose_kernel(tried, device)
         except ImportError as error:
@@ -207,7 +221,7 @@ class TextEmbedder:
 
     def gpu_bytes(self, precise: bool) -> int | None:
         """In float32, and once more in half precision if that is compared with it; None for what runs on CPUs only."""
-        if self.folder.exported is not None:
+        if self.rounded or self.folder.exported is not None:
             return None
         dtype = self.folder.config.get("dtype") or self.folder.config.get("torch_dtype")
         weights = self._weights_bytes // (2 if dtype in ("float16", "bfloat16") else 4)
@@ -242,7 +256,9 @@ class TextEmbedder:
         self, rows: Sequence[NDArray[np.int32]], skip: int, vectors: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """Recompute in float32 what overflowed in half precision, and truncate to the requested dimensions."""
-        again = [] if self._kernel is None or self._kernel.precision == "float32" else not_finite(vectors)
+        # No row in float32 gets into a run that asks for another precision.
+        as_is = self.rounded or self._kernel is None or self._kernel.precision == "float32"
+        again = [] if as_is else not_finite(vectors)
         for i in again:
             vectors[i] = self._exact.encode([rows[i]], skip)[0]
         self._redone += len(again)

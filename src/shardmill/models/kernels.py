@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -53,7 +53,8 @@ class Kernel(Protocol):
 class Tried:
     """What is tried: a folder, its padding id, the most tokens of a text, and golden sentences.
 
-    The first `skip` tokens of each sentence belong to the prompt.
+    The first `skip` tokens of each sentence belong to the prompt. `precision` is what the work asks for, "" if any
+    that agrees with float32 will do.
     """
 
     folder: ModelFolder
@@ -61,12 +62,13 @@ class Tried:
     limit: int | None
     golden: Rows
     skip: int
+    precision: str = ""
 
     def reaching(self) -> Tried:
         """With a golden row that reaches past the windows of the model's layers, if it has any."""
         window = find_window({**self.folder.config, **self.folder.config_options})
         golden = reach_past_window(self.golden, window, self.limit)
-        return Tried(self.folder, self.pad_id, self.limit, golden, self.skip)
+        return replace(self, golden=golden)
 
     @property
     def typical(self) -> NDArray[np.int32]:

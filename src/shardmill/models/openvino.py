@@ -38,6 +38,8 @@ _MOST_PRIMITIVES = 64
 _LIMIT = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 # Tiny networks that were converted from torch gave wrong results on an ARM CPU, even in f32: every one is checked.
 _PRECISIONS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+# What OpenVINO calls the products of a network it has compiled.
+_PRODUCTS = ("FullyConnected", "MatMul", "Convolution")
 _PROBE_TOKENS = (48, 29, 1)
 
 
@@ -109,6 +111,22 @@ class CompiledEncoder(CpuEncoder):
     def _pool(self, request: Any, mask: NDArray[np.int64], skip: int) -> Reals:
         """One vector per row of what a request computed."""
         return pool(request.get_output_tensor().data, mask, self._pooling, skip)
+
+
+class Int8Encoder(CompiledEncoder):
+    """A described network whose layers multiply in 8 bits, and all else in float32."""
+
+    def __init__(self, folder: ModelFolder, *, pad_id: int, threads: int, limit: int | None = None) -> None:
+        network, weights = read_network(folder)
+        name = folder.transformer.name
+        with explain(name):
+            graph = build_graph(network, weights, limit=limit, rounded=True)
+        super().__init__(graph, folder, pad_id=pad_id, threads=threads, precision="f32")
+        if not _multiplies_bytes(self._compiled):
+            raise ModelError(f"OpenVINO does not compute {name} in 8 bits on this CPU.")
+        self.name = self.name.replace(self._used, "int8", 1)
+        self.precision = "int8"
+        weights.let_go()
 
 
 class OpenVinoEncoder(CompiledEncoder):
@@ -189,6 +207,20 @@ def _lowest_cosine(compiled: Any, plain: ArrayNetwork, pad_id: int, known: int) 
     expected, seen = plain(ids, mask)[mask > 0], compiled((ids, mask))[0][mask > 0]
     lengths = np.linalg.norm(seen, axis=1) * np.linalg.norm(expected, axis=1)
     return float(((seen * expected).sum(axis=1) / np.maximum(lengths, 1e-30)).min())
+
+
+def _multiplies_bytes(compiled: Any) -> bool:
+    """Whether the compiled graph has a product of bytes: without one, the rounding alone would be computed."""
+    said = (node.get_rt_info() for node in compiled.get_runtime_model().get_ops())
+    kinds = ((_text(about, "layerType"), _text(about, "runtimePrecision")) for about in said)
+    return any(kind in _PRODUCTS and precision in ("i8", "u8") for kind, precision in kinds)
+
+
+def _text(about: Any, key: str) -> str:
+    if key not in about:
+        return ""
+    value = about[key]
+    return str(value.astype(str) if hasattr(value, "astype") else value)
 
 
 def read_graph(file: Path) -> Any:

@@ -238,6 +238,17 @@ class Computing(ExecutionOptions):
     )
 
 
+class ComputingVectors(Computing):
+    """The same, and a precision that gives another result: `settle_precision` makes it a part of the work."""
+
+    precision: Literal["auto", "float32", "int8"] = option(
+        "auto",
+        "auto, float32 (exact, slower), or int8 (CPUs with VNNI, AMX or i8mm; other vectors, so another run).",
+        group=LIMITS,
+        metavar="PRECISION",
+    )
+
+
 class Batching(ExecutionOptions):
     """How much a worker computes at a time."""
 

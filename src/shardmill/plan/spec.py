@@ -62,6 +62,8 @@ _NEW_KEYS = (
     *("then", "detach", "price_in", "price_out", "deadline", "budget_usd", "endpoint", "key_variable"),
     *("read_ahead", "priority", "min_workers", "into"),
 )
+# Precisions of which the vectors differ by more than rounding: part of the work.
+ROUNDED = ("int8",)
 # A folder that the library `datasets` saved.
 _SAVED = "datasets"
 # How the server of a task is reached: settings that the task gets as parameters.
@@ -248,7 +250,7 @@ def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> 
         work = {**work, "task": "apply", "params": {**describe_call(work["task"]), **work.get("params", {})}}
     if (settle := find_verb(str(work.get("task") or "embed")).part("settle")) is not None:
         work, execution = settle(work, execution or {})
-    work, execution = settle_server(work, execution or {})
+    work, execution = settle_precision(*settle_server(work, execution or {}))
     try:
         made = Work(**{k: v for k, v in work.items() if v is not None})
     except ValidationError as error:
@@ -292,6 +294,18 @@ def settle_server(work: dict[str, Any], execution: dict[str, Any]) -> tuple[dict
     if "endpoint" not in reached:
         return work, execution
     return {**work, "params": {**params, **reached}}, {"device": "cpu", **execution, **reached}
+
+
+def settle_precision(work: dict[str, Any], execution: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both tables with a precision where it belongs: one that makes another result is a parameter of the task.
+
+    >>> settle_precision({"task": "embed"}, {"precision": "int8", "workers": 2})
+    ({'task': 'embed', 'params': {'precision': 'int8'}}, {'workers': 2})
+    """
+    if execution.get("precision") not in ROUNDED or not isinstance(work.get("params") or {}, dict):
+        return work, execution
+    others = {name: value for name, value in execution.items() if name != "precision"}
+    return {**work, "params": {**(work.get("params") or {}), "precision": execution["precision"]}}, others
 
 
 def make_execution(values: dict[str, Any]) -> Execution:

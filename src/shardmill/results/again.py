@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from shardmill.core.batching.budget import plan_batches
 from shardmill.core.errors import DeviceOutOfMemory
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan, Shard
+from shardmill.results.rounding import RoundedVectors
 from shardmill.results.stored import find_items, fit, is_same, pick_items, pick_rows
 from shardmill.sinks.parquet import is_vector, read_part
 from shardmill.sources import Fields, open_source
@@ -27,13 +29,17 @@ Fit = tuple[str, float]
 
 @dataclass(slots=True)
 class RowsAgain:
-    """Computes items of a run again. Of items with many windows, those beyond `windows_left` are not computed."""
+    """Computes items of a run again. Of items with many windows, those beyond `windows_left` are not computed.
+
+    `rounded` gets the vectors of a run whose precision was asked for, beside those computed now.
+    """
 
     ledger: Ledger
     plan: Plan
     task: Task
     windows_left: int
     left_out: set[int] = field(default_factory=set)
+    rounded: RoundedVectors | None = None
 
     def compare(self, shard: Shard, commit: Commit, items: Sequence[int]) -> Iterator[tuple[int, str, float]]:
         """The number of each item and how well its columns fit, one by one; those not computed are in `left_out`."""
@@ -94,7 +100,7 @@ class RowsAgain:
             for i, made in together:
                 (own_rows, *_) = stored[i] or []
                 for name in made.schema.names:
-                    yield i, name, fit(own_rows.column(name)[0], made.column(name)[0])
+                    yield i, name, self._fit(own_rows.column(name)[0], made.column(name)[0])
             return
         task = self.task
         for i in wanted:
@@ -110,7 +116,12 @@ class RowsAgain:
                     yield i, "", 1.0
                     continue
                 self.windows_left -= len(prepared.inputs)
-            yield from ((i, *each) for each in _compare_item(task, prepared, of_item))
+            yield from ((i, *each) for each in _compare_item(task, prepared, of_item, self._fit))
+
+    def _fit(self, stored: Any, again: Any) -> float:
+        if self.rounded is not None and is_vector(stored.type):
+            self.rounded.add(stored, again)
+        return fit(stored, again)
 
     def _compute_together(
         self, texts: list[str | None], fields: list[pa.RecordBatch | None], wanted: list[int]
@@ -134,7 +145,7 @@ class RowsAgain:
         return sorted(made, key=lambda each: each[0])
 
 
-def _compare_item(task: Task, prepared: Prepared, stored: pa.Table) -> Iterator[Fit]:
+def _compare_item(task: Task, prepared: Prepared, stored: pa.Table, fit: Callable[[Any, Any], float]) -> Iterator[Fit]:
     """How well the stored rows of one item match its text; of many windows the last and a random one are computed."""
     combined = task.combine(1)
     if combined is not None:

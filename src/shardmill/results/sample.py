@@ -15,7 +15,7 @@ import numpy as np
 from shardmill.core.console import Bar, duration, say
 from shardmill.core.errors import ShardmillError, StoreError
 from shardmill.ledger import Commit, Ledger
-from shardmill.models.golden import lowest_of_many
+from shardmill.models.golden import lowest_mean, lowest_of_many, lowest_rounded
 from shardmill.plan import ITEM, Plan
 from shardmill.plugins import find_verb
 from shardmill.results.again import RowsAgain
@@ -23,6 +23,7 @@ from shardmill.results.bad import MOST_NAMED, BadRow
 from shardmill.results.drawn import draw, power, sample_size
 from shardmill.results.reference import name_reference
 from shardmill.results.report import Check
+from shardmill.results.rounding import RoundedVectors
 from shardmill.results.stored import pick_rows
 from shardmill.results.windows import item_numbers
 from shardmill.sinks.parquet import is_vector, read_part
@@ -54,21 +55,25 @@ class SampleSoFar:
 
 def check_sample(
     ledger: Ledger, plan: Plan, commits: dict[int, Commit], asked: int | str, *, quiet: bool = True
-) -> Check:
-    """Compute rows again from the source, in float32, and compare them with what is stored."""
+) -> tuple[Check, dict[str, Any]]:
+    """Compute rows again from the source, in float32, and compare them with what is stored.
+
+    Of a run whose precision was asked for there are figures of what it costs.
+    """
     if plan.work.query and not plan.work.id:
-        return Check("sample", True, "none: without --id the rows of a query cannot be found again")
+        return Check("sample", True, "none: without --id the rows of a query cannot be found again"), {}
     try:
         task = open_task(plan.work.task, plan.work.params)
         if all(task.agreement(commit.precision) == "none" for commit in commits.values()):
-            return Check("sample", True, "none: the task's rows differ each time they are made")
+            return Check("sample", True, "none: the task's rows differ each time they are made"), {}
         return _SampleCheck(ledger, plan, commits, asked, quiet).check()
     except (ShardmillError, FileNotFoundError) as error:
-        return Check("sample", False, str(error).partition("\n")[0])
+        return Check("sample", False, str(error).partition("\n")[0]), {}
     except Exception as error:
         if not find_verb(plan.work.task).runs_code:
             raise
-        return Check("sample", False, f"the task fails when rows are computed again: {type(error).__name__}: {error}")
+        said = f"the task fails when rows are computed again: {type(error).__name__}: {error}"
+        return Check("sample", False, said), {}
 
 
 class _SampleCheck:
@@ -86,9 +91,10 @@ class _SampleCheck:
             "parts": hashlib.sha256(parts.encode()).hexdigest()[:16],
             "rows": self._asked,
         }
-        self._again = RowsAgain(ledger, plan, self._task, self._asked)
+        self._rounded = RoundedVectors(self._task.rounded) if self._task.rounded else None
+        self._again = RowsAgain(ledger, plan, self._task, self._asked, rounded=self._rounded)
 
-    def check(self) -> Check:
+    def check(self) -> tuple[Check, dict[str, Any]]:
         so_far = self._take_up()
         before = so_far.rows
         device = open_here(self._task, precise=True, reference=True)
@@ -108,7 +114,8 @@ class _SampleCheck:
                     kept_at = time.monotonic()
                     self._keep(so_far)
         self._forget()
-        return self._judge(so_far, reference, before)
+        figures = self._rounded.measure() if self._rounded is not None else {}
+        return self._judge(so_far, reference, before, figures), figures
 
     def _items(self, shard: int, rows: Sequence[int]) -> Sequence[int]:
         """The numbers of items, of which some are drawn by their places among those with rows."""
@@ -138,6 +145,7 @@ class _SampleCheck:
         """Compare the items of one shard."""
         commit, task, plan = self._commits[shard], self._task, self._plan
         agreement = task.agreement(commit.precision)
+        least = lowest_rounded(task.rounded) if task.rounded else lowest_of_many(commit.precision)
         differ: set[int] = set()
         wrong: dict[int, str] = {}
         compared: set[int] = set()
@@ -145,7 +153,7 @@ class _SampleCheck:
             compared.add(item)
             own = name in task.output.names
             so_far.mostly |= own and agreement == "mostly"
-            if fit >= (lowest_of_many(commit.precision) if own and agreement == "close" else 1.0):
+            if fit >= (least if own and agreement == "close" else 1.0):
                 so_far.worst = min(so_far.worst, fit)
             elif plan.work.query or (own and agreement == "mostly"):
                 differ.add(item)
@@ -170,7 +178,7 @@ class _SampleCheck:
             named.append({"shard": shard, "row": item, **({"id": id} if id else {})})
         return named
 
-    def _judge(self, so_far: SampleSoFar, reference: str, before: int) -> Check:
+    def _judge(self, so_far: SampleSoFar, reference: str, before: int, figures: dict[str, Any]) -> Check:
         if so_far.wrong:
             more = f"; so do {so_far.wrong - 1:,} more of {so_far.rows:,} rows" if so_far.wrong > 1 else ""
             return Check("sample", False, so_far.first_wrong + more, tuple(so_far.named))
@@ -178,6 +186,11 @@ class _SampleCheck:
         seen = f"{done:,} of {self._total:,} rows computed again {reference}"
         vectors = any(is_vector(f.type) for f in self._task.output)
         seen += f", worst cosine {so_far.worst:.6f}" if vectors else " are equal"
+        if self._rounded is not None:
+            seen += self._rounded.describe(figures)
+            if not self._rounded.is_close(figures):
+                least = lowest_mean(self._rounded.precision)
+                return Check("sample", False, f"{seen}; the mean must be {least} at least")
         if so_far.mostly and so_far.differ:
             seen += f", {so_far.differ} differ"
         elif so_far.differ:

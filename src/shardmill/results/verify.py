@@ -124,7 +124,9 @@ def _verify(
             checks += exact.checks()
         figures = _measure(ledger, plan, commits) if sound else {}
     if sound and sample_size(sample, 100):
-        checks.append(check_sample(ledger, plan, commits, sample, quiet=quiet))
+        check, costs = check_sample(ledger, plan, commits, sample, quiet=quiet)
+        checks.append(check)
+        figures = {**figures, **costs}
     return Report(
         run=ledger.url,
         plan=plan.id,

@@ -142,7 +142,7 @@ class _Migration:
         permit(self._spec, of_model=allow_code)
         self._placer, self._devices = open_placer(self._spec, engine, quiet)
         if self._placer is None:
-            check_installed(work, self._devices)
+            check_installed(work, self._spec.execution, self._devices)
         self._spec = settle_by_task(self._spec)
         self._new = make_plan(self._spec, self._devices, quiet=quiet)
         self._goal = _goal(self._new)

@@ -24,6 +24,7 @@ from shardmill.sinks.address import find_delivery, find_table, find_writer
 from shardmill.sources import kept_schema
 from shardmill.tasks import open_task
 from shardmill.tasks.context import LongTask
+from shardmill.worker.wanted import is_precise
 
 
 def permit(spec: Spec, *, of_model: bool) -> None:
@@ -113,9 +114,10 @@ def open_placer(spec: Spec, engine: Engine | None, quiet: bool) -> tuple[Engine 
     return engine, devices_for(spec, quiet=quiet)
 
 
-def check_installed(work: Work, devices: Sequence[Device]) -> None:
+def check_installed(work: Work, execution: Execution, devices: Sequence[Device]) -> None:
     """Refuse a task for which a library is missing here: its workers would end at their start."""
     task = open_task(work.task, work.params)
+    is_precise(execution, task)
     for kind in sorted({device.kind for device in devices}):
         task.check_installed(kind)
 

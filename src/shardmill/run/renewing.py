@@ -21,7 +21,6 @@ from shardmill.run.result import Run
 from shardmill.run.running import resume, start
 from shardmill.sources.held import HeldData
 from shardmill.sources.pipe import find_pipe
-from shardmill.tasks import open_task
 
 
 def start_or_refresh(

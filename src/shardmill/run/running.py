@@ -88,7 +88,7 @@ def start(
     if is_in_memory(ledger.url):
         devices = choose_one(devices, spec.execution.device)
     if placer is None:
-        check_installed(spec.work, devices)
+        check_installed(spec.work, spec.execution, devices)
     spec = settle_by_task(spec)
     plan = write_plan(ledger, spec, devices, fresh=fresh, resume=resume, quiet=quiet, before=before)
     return finish_run(ledger, plan, spec, placer, devices, asked_at, quiet)
@@ -164,7 +164,7 @@ def resume(
     refuse_another_model(ledger, plan)
     placer, devices = open_placer(spec, None, quiet)
     if placer is None and len(ledger.commits.shards()) < len(plan.shards):
-        check_installed(plan.work, devices)
+        check_installed(plan.work, spec.execution, devices)
     if plan.work.to is not None:
         find_table(plan.work).prepare(plan, result_schema(plan))
     prepare_deliveries(plan, spec.execution)

@@ -18,7 +18,7 @@ from shardmill.core.devices import Device
 from shardmill.core.errors import DatabaseError, ShardmillError, UsageError
 from shardmill.core.functions import changed_parts
 from shardmill.core.fusion import Mode
-from shardmill.models.golden import lowest_of_many
+from shardmill.models.golden import lowest_of_many, lowest_rounded
 from shardmill.plan import NEW_NUMERICS, NUMERICS, new_numerics
 from shardmill.postgres import checking, reading
 from shardmill.postgres.definition import DIGEST
@@ -246,7 +246,8 @@ class _Compared:
         seen = f"{self.rows - self.differ:,} of {total:,} rows computed again {reference}"
         if vectors:
             # A model of eight bits is as far from itself as it is.
-            ok = self.worst >= min(lowest_of_many(""), lowest_of_many(task.numerics.get("precision", "")))
+            least = min(lowest_of_many(""), lowest_of_many(task.numerics.get("precision", "")))
+            ok = self.worst >= (lowest_rounded(task.rounded) if task.rounded else least)
             seen += f", worst cosine {self.worst:.6f}"
         else:
             ok = not self.differ or (task.agreement("") == "mostly" and 2 * self.differ <= self.rows)

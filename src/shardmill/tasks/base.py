@@ -182,6 +182,9 @@ class Task(ABC):
     numerics: Mapping[str, str] = MappingProxyType({})
     """`kernel` and `precision` that compute the rows, for the commits; read after `open`."""
 
+    rounded: str = ""
+    """The precision that the work asks for, such as int8: no worker computes its rows in another; "" for none."""
+
     device_clock: Mapping[str, float] | None = None
     """`busy_s` and `idle_s` of the GPU, for the worker's record."""
 

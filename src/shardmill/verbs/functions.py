@@ -418,6 +418,7 @@ def embed(
     source: Source,
     *,
     out: Place | None = None,
+    precision: Literal["auto", "float32", "int8"] | None = None,
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
@@ -450,7 +451,6 @@ def embed(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
-    precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
     fresh: bool = False,
@@ -464,6 +464,8 @@ def embed(
     source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
         frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     out: The run folder, created if missing: a path or a URL.
+    precision: auto, float32 (exact, slower), or int8 (CPUs with VNNI, AMX or i8mm; other vectors, so another run).
+        Default: auto.
     text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
@@ -498,7 +500,6 @@ def embed(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
-    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     fresh: Delete an existing run and start over.
@@ -643,6 +644,7 @@ def load(
     *,
     to: str,
     out: Place | None = None,
+    precision: Literal["auto", "float32", "int8"] | None = None,
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
@@ -687,7 +689,6 @@ def load(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
-    precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
     batch_rows: int | None = None,
@@ -702,6 +703,8 @@ def load(
         frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     to: postgresql://USER@HOST/DATABASE or embedded:PATH; with from=, any store: lance:PLACE, duckdb:FILE, ….
     out: The run folder: a path or a URL. Default: runs/TABLE.
+    precision: auto, float32 (exact, slower), or int8 (CPUs with VNNI, AMX or i8mm; other vectors, so another run).
+        Default: auto.
     text: The text to embed: a field, several ("title,body") or a template ("{title}: {body}"). Default: what the
         schema= embeds.
     query: The SELECT to read from the database, cut by its first id= column.
@@ -750,7 +753,6 @@ def load(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
-    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     batch_rows: Items per transaction. Default: 512.

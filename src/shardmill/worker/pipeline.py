@@ -44,7 +44,7 @@ from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.shards import OpenShards
 from shardmill.worker.streaming import Streamer
 from shardmill.worker.tally import Tally, describe_process
-from shardmill.worker.wanted import check_model, check_wanted, fail_run
+from shardmill.worker.wanted import check_model, check_wanted, fail_run, is_precise
 from shardmill.worker.windows import Inlet, Item, WindowLoop
 from shardmill.worker.writer import Writer, open_earlier, open_sink
 
@@ -168,7 +168,7 @@ class Worker:
             if self.ledger.workers.is_turn():
                 quietly(self.ledger.workers.roll_up)
             check_model(self.ledger, self.plan, self.task)
-            precise = self.execution.precision == "float32"
+            precise = is_precise(self.execution, self.task)
             with opening():
                 self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
             self.sink: Sink = open_sink(

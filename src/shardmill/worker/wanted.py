@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from shardmill.core.errors import Cure, ModelError, ShardmillError
+from shardmill.core.errors import Cure, ModelError, ShardmillError, SpecError
 from shardmill.core.functions import changed_parts
 from shardmill.ledger import Ledger, Search, find_crash_loop, read_search
 from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
+from shardmill.plan.spec import Execution
 from shardmill.tasks.base import Task
 from shardmill.worker.pulse import quietly
 from shardmill.worker.steps import record_failure
@@ -26,6 +27,17 @@ def check_wanted(ledger: Ledger, worker: str, max_restarts: int, *, watched: boo
         fail_run(ledger, worker, loop)
         raise loop
     return search
+
+
+def is_precise(execution: Execution, task: Task) -> bool:
+    """Whether a worker computes in float32; refuses that for a run whose rows are in another precision."""
+    precise = execution.precision == "float32"
+    if precise and task.rounded:
+        raise SpecError(
+            f"This run computes in {task.rounded}: rows in float32 would not be of the same result.",
+            hint="Resume it with --precision auto, or embed in float32 into another folder.",
+        )
+    return precise
 
 
 def check_model(ledger: Ledger, plan: Plan, task: Task) -> None:

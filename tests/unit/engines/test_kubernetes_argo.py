@@ -12,8 +12,8 @@ from tests.support.libraries import needed
 
 needed("lightkube")
 
-from shardmill.engines.kubernetes.api import ClusterApi  # noqa: E402
 from shardmill.core.errors import SpecError  # noqa: E402
+from shardmill.engines.kubernetes.api import ClusterApi  # noqa: E402
 from shardmill.engines.kubernetes.argo import NODE_BYTES  # noqa: E402
 from shardmill.engines.kubernetes.render import render  # noqa: E402
 from shardmill.plan.spec import make_spec  # noqa: E402

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardmill.models.golden import agree, lowest_cosine, lowest_of_many, reach_past_window
+from shardmill.models.golden import agree, lowest_cosine, lowest_mean, lowest_of_many, lowest_rounded, reach_past_window
 
 
 def _turned(cosine: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -24,6 +24,13 @@ def test_each_precision_has_its_gate(precision: str, agrees: float, differs: flo
     assert lowest_cosine("float32") > lowest_cosine("float16") > lowest_cosine("bfloat16") == lowest_cosine("")
     assert [lowest_of_many(name) == lowest_cosine(name) for name in ("float16", "bfloat16", "")] == [True] * 3
     assert lowest_cosine("float32") > lowest_of_many("float32") > lowest_of_many("float16")
+
+
+def test_a_precision_that_is_asked_for_has_a_gate_for_its_mean() -> None:
+    assert lowest_rounded("int8") < lowest_mean("int8") < lowest_cosine("bfloat16")
+    assert lowest_rounded("mine") == lowest_mean("mine") == lowest_cosine("mine")
+    # Quantised files have a limit of their own.
+    assert lowest_rounded("int8") < lowest_cosine("int8")
 
 
 def test_what_is_not_finite_never_agrees() -> None:

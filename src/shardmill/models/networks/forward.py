@@ -30,6 +30,10 @@ class Operations(ABC, Generic[Value]):
     @abstractmethod
     def linear(self, x: Value, by: Linear) -> Value: ...
 
+    def layer_linear(self, x: Value, by: Linear) -> Value:
+        """The same for the matrices of layers, nearly all of the work: what computes less exactly does it here."""
+        return self.linear(x, by)
+
     @abstractmethod
     def norm(self, x: Value, by: Norm) -> Value: ...
 
@@ -80,15 +84,15 @@ def _norms_first(on: Operations[Value], x: Value, layer: Layer, mask: Value) -> 
 
 
 def _attend(on: Operations[Value], x: Value, by: Attention, mask: Value) -> Value:
-    query, key, value = (on.linear(x, each) for each in (by.query, by.key, by.value))
-    return on.linear(on.attend(query, key, value, by, mask), by.output)
+    query, key, value = (on.layer_linear(x, each) for each in (by.query, by.key, by.value))
+    return on.layer_linear(on.attend(query, key, value, by, mask), by.output)
 
 
 def _feed(on: Operations[Value], x: Value, by: FeedForward) -> Value:
-    wide = on.activate(on.linear(x, by.up), by.activation)
+    wide = on.activate(on.layer_linear(x, by.up), by.activation)
     if by.gate is not None:
-        wide = on.multiply(wide, on.linear(x, by.gate))
-    return on.linear(wide, by.down)
+        wide = on.multiply(wide, on.layer_linear(x, by.gate))
+    return on.layer_linear(wide, by.down)
 
 
 def _apply_head(on: Operations[Value], x: Value, head: Head, mask: Value) -> Value:

@@ -32,14 +32,19 @@ def load_openvino() -> Any:
 
 
 def build_graph(
-    network: EncoderNetwork, weights: StoredWeights, *, typed: bool = False, limit: int | None = None
+    network: EncoderNetwork,
+    weights: StoredWeights,
+    *,
+    typed: bool = False,
+    limit: int | None = None,
+    rounded: bool = False,
 ) -> Any:
     """The graph of a network: ids and mask of a padded batch (and types, if `typed`) to its result.
 
-    Texts have at most `limit` tokens, or as many as the network is meant for.
+    Texts have at most `limit` tokens, or as many as the network is meant for. If `rounded`, layers multiply in 8 bits.
     """
     library = load_openvino()
-    on = _Graph(limit or network.longest, weights)
+    on = _graph_of(rounded)(limit or network.longest, weights)
     ids, mask = on.parameter("input_ids"), on.parameter("attention_mask")
     types = on.parameter("token_type_ids") if typed else None
     result = run(network, on, ids, mask, types)
@@ -47,7 +52,17 @@ def build_graph(
     return library.Model([result], given)
 
 
-class _Graph(Operations[Any]):
+def _graph_of(rounded: bool) -> type[Graph]:
+    if not rounded:
+        return Graph
+    from shardmill.models.networks.int8 import Int8Graph
+
+    return Int8Graph
+
+
+class Graph(Operations[Any]):
+    """What a network is computed with: nodes of OpenVINO."""
+
     def __init__(self, longest: int, weights: StoredWeights) -> None:
         self._op = importlib.import_module(_OPERATIONS)
         self._longest, self._get = longest, weights.__getitem__

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.models.golden import lowest_cosine
+from shardmill.models.golden import lowest_rounded
 
 Storage = Literal["floats", "integers", "bits"]
 Reals = NDArray[np.float64]
@@ -18,7 +18,6 @@ Reals = NDArray[np.float64]
 _SHARE_OF_SPREAD = 0.02
 _UNORDERED_SHARE = 0.1
 _LEAST_DISTANCE = 1e-5
-_MOST_DISTANCE = 1 - lowest_cosine("bfloat16")
 # Of the signs of right vectors, those of numbers near zero may differ.
 _WRONG_SIGNS = 0.02
 _FITTED_ROWS = 8
@@ -51,13 +50,16 @@ class Agreement:
     shift: Reals | None = None
 
     @classmethod
-    def learn(cls, storage: Storage, stored: NDArray[Any], made: Reals) -> Agreement:
-        """From rows of which at least half are right. Integers may be scaled and shifted in each dimension."""
+    def learn(cls, storage: Storage, stored: NDArray[Any], made: Reals, precision: str = "") -> Agreement:
+        """From rows of which at least half are right. Integers may be scaled and shifted in each dimension.
+
+        `precision` is the one that a run asked for.
+        """
         if storage == "bits":
             return cls(storage, _WRONG_SIGNS)
         wanted = made[:, : stored.shape[1]]
         spread = _spread(wanted)
-        limit = min(_MOST_DISTANCE, max(_SHARE_OF_SPREAD * spread, _LEAST_DISTANCE))
+        limit = min(1 - lowest_rounded(precision), max(_SHARE_OF_SPREAD * spread, _LEAST_DISTANCE))
         if storage == "floats":
             return cls(storage, limit)
         numbers = stored.astype(np.float64)
@@ -74,10 +76,10 @@ class Agreement:
         return cls(storage, limit, scale, shift)
 
     @classmethod
-    def by_moments(cls, storage: Storage, stored: NDArray[Any], made: Reals) -> Agreement:
+    def by_moments(cls, storage: Storage, stored: NDArray[Any], made: Reals, precision: str = "") -> Agreement:
         """From rows that may be in another order: integers are scaled so that their means and variances agree."""
         if storage != "integers":
-            return cls.learn(storage, stored, made)
+            return cls.learn(storage, stored, made, precision)
         numbers, wanted = stored.astype(np.float64), made[:, : stored.shape[1]]
         scale = wanted.std(axis=0) / np.maximum(numbers.std(axis=0), 1e-9)
         return cls(

@@ -56,7 +56,7 @@ class Sample:
         self.rows, self.stored, self.made = self.rows[there], self.stored[there], self.made[there]
         self.texts = [text for text, own in zip(self.texts, there, strict=True) if own]
         self.storage: Storage = find_storage(self.stored, dims)
-        self.agreement = Agreement.learn(self.storage, self.stored, self.made)
+        self.agreement = Agreement.learn(self.storage, self.stored, self.made, embedder.rounded)
         self.left = ~self.agreement.fits(self.stored, self.made)
 
     def __len__(self) -> int:
@@ -143,7 +143,7 @@ def _explains(
     there = np.isfinite(made).all(axis=1)
     explained = np.zeros(len(which), bool)
     if there.any():
-        learnt = Agreement.learn(sample.storage, stored[there], made[there])
+        learnt = Agreement.learn(sample.storage, stored[there], made[there], embedder.rounded)
         explained[there] = learnt.fits(stored[there], made[there])
     return explained
 
@@ -158,7 +158,7 @@ def _seek_rows(
     sought = left[np.linspace(0, len(left) - 1, min(_SOUGHT, len(left))).astype(int)]
     agreement = sample.agreement
     if sample.left.mean() > 0.5:
-        agreement = Agreement.by_moments(sample.storage, sample.stored, sample.made)
+        agreement = Agreement.by_moments(sample.storage, sample.stored, sample.made, embedder.rounded)
     there, far = find_vectors(rows, sample.made[sought], sample.rows[sought], agreement, on_progress)
     moved = far <= agreement.limit
     if moved.sum() < min(_LEAST_ROWS, len(sought)):

@@ -61,7 +61,12 @@ def start(request: Request) -> Audit:
 
 def _find_model(params: dict[str, Any], *, allow_code: bool) -> tuple[TextEmbedder, int]:
     """The model, whose vectors are not cut, and the number of dimensions that right vectors have."""
-    embedder = TextEmbedder(params["model"], prompt=params.get("prompt"), max_tokens=params.get("max_tokens"))
+    embedder = TextEmbedder(
+        params["model"],
+        prompt=params.get("prompt"),
+        max_tokens=params.get("max_tokens"),
+        precision=params.get("precision", ""),
+    )
     if allow_code:
         permission.allow(embedder.model_code)
     folder = embedder.folder

@@ -115,7 +115,9 @@ def _subject_of_run(run: Run, options: AuditOptions, model: dict[str, Any]) -> S
     column = options.column or choose_column(columns, in_database=False)
     kept = options.text or (work.text if work.text in columns else NO_TEXT)
     rows = SourceRows.of(places, Fields(kept, wanted=(column,)), None, column)
-    own = {"model": MINILM} | {name: work.params[name] for name in _MODEL if work.params.get(name) is not None}
+    own = {"model": MINILM} | {
+        name: work.params[name] for name in (*_MODEL, "precision") if work.params.get(name) is not None
+    }
     windows = WINDOW in columns or bool(work.params.get("window_tokens"))
     # Windows, and rows that several items gave, are no longer the texts of the source.
     paired = not (windows or work.query or work.group_by)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from shardmill.plan.execution import ComputingVectors
 from shardmill.plan.shared import AllowingCode, Keeping, ReadingTexts, Renewing, RunOptions, TakingPart
 from shardmill.verbs.embed.params import EmbedParams
 
 
-class EmbedOptions(ReadingTexts, TakingPart, EmbedParams, AllowingCode, Keeping, RunOptions, Renewing):
+class EmbedOptions(
+    ComputingVectors, ReadingTexts, TakingPart, EmbedParams, AllowingCode, Keeping, RunOptions, Renewing
+):
     """What `embed` takes."""

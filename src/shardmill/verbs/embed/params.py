@@ -12,7 +12,8 @@ class EmbedParams(Params):
     """The model, dimensions to keep, their type, the prompt, the maximum length, and windows.
 
     `window_tokens` cuts a text into windows of that many tokens, special tokens included, that share `overlap` tokens.
-    The result has one row per window, or the mean of an item's windows.
+    The result has one row per window, or the mean of an item's windows. Of the precisions only `int8` is a parameter,
+    since its vectors are another result.
     """
 
     model: str = option(
@@ -59,4 +60,7 @@ class EmbedParams(Params):
     dims: int | None = option(None, "Keep the first N dimensions (Matryoshka models).", group=RESULT, metavar="N", ge=1)
     dtype: Literal["float32", "float16"] = option(
         "float32", "Type of the stored numbers: float32 or float16.", group=RESULT, metavar="TYPE"
+    )
+    precision: Literal["int8"] | None = option(
+        None, "int8: layers in 8 bits, set by --precision int8.", group=MODEL, only="file"
     )

@@ -41,12 +41,18 @@ class EmbedTask(Task):
         _check_windows(self.params)
         self._by_window = self.params.window_tokens is not None and self.params.windows != "mean"
         own = self.params
-        self.embedder = TextEmbedder(own.model, dims=own.dims, prompt=own.prompt, max_tokens=own.max_tokens)
+        self.embedder = TextEmbedder(
+            own.model, dims=own.dims, prompt=own.prompt, max_tokens=own.max_tokens, precision=self.rounded
+        )
 
     @property
     def folder(self) -> ModelFolder:
         """The model's folder."""
         return self.embedder.folder
+
+    @property
+    def rounded(self) -> str:  # type: ignore[override]
+        return self.params.precision or ""
 
     @property
     def batch_budget(self) -> int:  # type: ignore[override]

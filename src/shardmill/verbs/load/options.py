@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardmill.plan.execution import Indexing, Transacting
+from shardmill.plan.execution import ComputingVectors, Indexing, Transacting
 from shardmill.plan.options import RESULT, SOURCE, TABLE, CallOptions, option
 from shardmill.plan.shared import (
     AllowingCode,
@@ -87,6 +87,7 @@ class FolderOfLoad(IntoFolder):
 
 
 class LoadOptions(
+    ComputingVectors,
     TextToLoad,
     FinishedRun,
     TakingPart,

@@ -15,6 +15,7 @@ from shardmill.core.devices import Device
 from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, ModelError
 from shardmill.models.decoding.budget import free_bytes, plan_budget
 from shardmill.models.decoding.choice import Rules
+from shardmill.models.decoding.generation_config import UNSET, check_generation
 from shardmill.models.decoding.generative import GenerativeFolder, check_size, read_generative
 from shardmill.models.decoding.model import CausalDecoder, CrossDecoder, Decoder, find_shape
 from shardmill.models.decoding.options import Asked, GenerationOptions
@@ -49,6 +50,7 @@ class Generator:
     def open(cls, root: Path, device: Device, options: GenerationOptions) -> Generator:
         """Load a model folder and choose how to run it: over pages where a trial gives the right logits."""
         folder = read_generative(root)
+        check_generation(root.name, folder.generation, options)
         codec = TextCodec(folder, options)
         return _Opening(folder, device, options, codec).open()
 
@@ -69,6 +71,10 @@ class Generator:
     def encode(self, asked: Sequence[Asked | None], items: Sequence[int] | None = None) -> Encoded:
         """Prompts of texts or messages; see `TextCodec.encode`. May run beside `stream`, in another thread."""
         return self._codec.encode(asked, items)
+
+    def draw_again(self, prompts: Sequence[Prompt | None], answer: int) -> list[Prompt | None]:
+        """The same prompts with the draws of a further answer."""
+        return self._codec.draw_again(prompts, answer)
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
         """The text of some tokens."""
@@ -220,6 +226,8 @@ class _Opening:
             dtype = torch.bfloat16
         with quiet():
             model = self._load(dtype)
+        # What is missing in a config that `generate` is given, it takes from this one.
+        model.generation_config.update(**dict.fromkeys(UNSET))
         tokens = min(self.codec.limit, 2048) + self.options.max_new_tokens
         token_bytes = (
             self._kept_bytes(model) * self.options.beams + 12 * model.config.get_text_config().vocab_size // tokens
@@ -249,7 +257,7 @@ class _Opening:
             list(stream.run(iter([(0, prompt)])))
 
     def _stops(self) -> Callable[[Any], bool] | None:
-        return self.codec.reaches_stop if self.options.stops else None
+        return self.codec.reaches_stop if self.codec.stops else None
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shardmill.models.decoding.attention import Held
-from shardmill.models.decoding.choice import Past, Rules, choose
+from shardmill.models.decoding.choice import Past, Rules, choose, score
 from shardmill.models.decoding.model import Decoder
 from shardmill.models.decoding.pages import PAGE_TOKENS, Pages, pages_for, places_of, send, table_of
 from shardmill.models.decoding.prompt import Made, Prompt
@@ -56,6 +56,7 @@ class Seats:
         self._told, self._count, self._made = zeros(count, prefix + most_new), zeros(count), zeros(count)
         self._live = zeros(count, dtype=torch.bool)
         self._draws = zeros(count, most_new, dtype=torch.float32) if rules.temperature is not None else None
+        self._scores = zeros(count, most_new, dtype=torch.float32) if rules.scored else None
         self._allowed = torch.from_numpy(guide.masks).to(device) if guide is not None else None
         self._table = zeros(count, pages_for(decoder.own_tokens(longest) + most_new), dtype=torch.int32)
         self._cross_table = zeros(count, pages_for(longest) if decoder.crossed else 1, dtype=torch.int32)
@@ -172,7 +173,10 @@ class Seats:
         allowed = self._allowed[at] if self._allowed is not None else None
         past = Past(self._told[at], count, made, self._least[at], self._limit[at], allowed)
         draws = self._draws[at, made] if self._draws is not None else None
+        raw = logits.clone() if self._scores is not None else logits
         chosen = choose(self._rules, logits, past, draws)
+        if self._scores is not None:
+            self._scores[at, made] = score(raw, chosen)
         self._told[at, count] = chosen
         self._ids[at], self._made[at], self._count[at] = chosen, made + 1, count + 1
         self._live[at] = (made + 1 < self._limit[at]) & ~torch.isin(chosen, self._ends)
@@ -216,7 +220,11 @@ class Seats:
             draws = self._draws[:size].gather(1, made.clamp(max=self.most_new - 1)[:, None])[:, 0]
         allowed = self._allowed[:size] if self._allowed is not None else None
         past = Past(told, count, made, self._least[:size], self._limit[:size], allowed)
+        raw = logits.clone() if self._scores is not None else logits
         chosen = choose(self._rules, logits, past, draws)
+        if self._scores is not None:
+            scores, place = self._scores[:size], made.clamp(max=self.most_new - 1)[:, None]
+            scores.scatter_(1, place, torch.where(live[:, None], score(raw, chosen)[:, None], scores.gather(1, place)))
         here = count.clamp(max=told.shape[1] - 1)[:, None]
         told.scatter_(1, here, torch.where(live[:, None], chosen[:, None], told.gather(1, here)))
         self._ids[:size] = torch.where(live, chosen, self._ids[:size])
@@ -227,7 +235,8 @@ class Seats:
 
     def _capture(self, size: int) -> Any:
         """Record a step once, so that the device repeats it without a word from here."""
-        state = (self._ids, self._at, self._live, self._made, self._count, self._told)
+        state = [self._ids, self._at, self._live, self._made, self._count, self._told]
+        state += [] if self._scores is None else [self._scores]
         before = [t.clone() for t in state]
         try:
             side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -256,7 +265,11 @@ class Seats:
         at = send(np.array(seats), self.decoder.device)
         told, count, made = (t[at].cpu().numpy() for t in (self._told, self._count, self._made))
         rows = [row[n - m : n] for row, n, m in zip(told, count, made, strict=True)]
-        return [Made(row, bool(len(row)) and int(row[-1]) in self._rules.ends) for row in rows]
+        scores = [None] * len(rows) if self._scores is None else self._scores[at].cpu().numpy()
+        return [
+            Made(row, bool(len(row)) and int(row[-1]) in self._rules.ends, None if own is None else own[: len(row)])
+            for row, own in zip(rows, scores, strict=True)
+        ]
 
     def clear(self, seats: Sequence[int]) -> None:
         """Empty some seats."""

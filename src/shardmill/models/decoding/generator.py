@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, ModelError
+from shardmill.models.decoding.beams import BeamSeats, read_search
 from shardmill.models.decoding.budget import free_bytes, plan_budget
 from shardmill.models.decoding.choice import Rules
 from shardmill.models.decoding.generation_config import UNSET, check_generation
@@ -114,14 +115,22 @@ class _Opening:
         self.codec.least_new = least_new(model.generation_config)
         grammar = self._grammar(rules, model)
         why = [f"pages do not implement {', '.join(others)}"] if others else []
-        if self.options.beams > 1:
-            why.append(f"{self.options.beams} beams")
+        if self.options.beams > 1 and (left_out := self._beside_beams(model.generation_config, rules)):
+            why.append(f"{self.options.beams} beams with {left_out}")
         if not why:
             decoder = self._try(model, dtypes, why)
             if decoder is not None:
                 return self._paged(decoder, rules, grammar, why)
         del model
         return self._plain(dtypes[0], rules, grammar, why)
+
+    def _beside_beams(self, config: Any, rules: Rules) -> str:
+        """What beams over pages do not implement, of what is asked."""
+        if self.codec.stops:
+            return "stop strings"
+        if rules.scored:
+            return "log-probabilities"
+        return "renormalize_logits" if config.renormalize_logits else ""
 
     def _dtypes(self) -> list[torch.dtype]:
         """The precisions to try, best first."""
@@ -212,13 +221,23 @@ class _Opening:
             crossed=decoder.crossed, longest=longest, most_new=most_new,
         )  # fmt: skip
         guide = Guide(grammar, budget.rows) if grammar is not None else None
+        beams = self.options.beams
         with memory_guard():
-            seats = Seats(
-                decoder, rules, count=budget.rows, pages=budget.pages, longest=longest, most_new=most_new, guide=guide
-            )
+            if beams > 1:
+                search = read_search(decoder.model.generation_config, beams)
+                groups = max(1, budget.rows // beams)
+                seats: Seats = BeamSeats(
+                    decoder, rules, search, count=groups, pages=budget.pages, longest=longest, most_new=most_new
+                )
+            else:
+                seats = Seats(
+                    decoder, rules, count=budget.rows, pages=budget.pages, longest=longest, most_new=most_new,
+                    guide=guide,
+                )  # fmt: skip
         stream: PagedStream[Any] = PagedStream(seats, budget.read_tokens, self._stops())
         compiled = ", compiled" if decoder.compiled else ""
-        name = f"torch {_name(decoder.dtype)}, pages{compiled}, {budget.rows:,} rows side by side{_said(why)}"
+        rows = f"{seats.count:,} rows" + (f" of {beams} beams" if beams > 1 else "")
+        name = f"torch {_name(decoder.dtype)}, pages{compiled}, {rows} side by side{_said(why)}"
         return Generator(self.folder, self.codec, stream, name)
 
     def _plain(self, dtype: torch.dtype, rules: Rules, grammar: Grammar | None, why: list[str]) -> Generator:

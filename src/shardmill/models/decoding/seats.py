@@ -204,7 +204,8 @@ class Seats:
             self._graphs[size].replay()
         self._follow(going)
 
-    def _step(self, size: int) -> None:
+    def _decode(self, size: int) -> Tensor:
+        """Run the last token of each of the first rows; the logits of the next."""
         live, at = self._live[:size], self._at[:size]
         column = (at // PAGE_TOKENS).clamp(max=self._table.shape[1] - 1)
         place = at % PAGE_TOKENS + PAGE_TOKENS * self._table[:size].gather(1, column[:, None])[:, 0].long()
@@ -213,7 +214,10 @@ class Seats:
         if self.decoder.crossed:
             lengths = torch.where(live, self._cross_lengths[:size], 0)
             cross = Held(self._pages, self._cross_table[:size], lengths)
-        logits = self.decoder.step(self._ids[:size], at, own, cross)
+        return self.decoder.step(self._ids[:size], at, own, cross)
+
+    def _step(self, size: int) -> None:
+        logits, live = self._decode(size), self._live[:size]
         made, count, told = self._made[:size], self._count[:size], self._told[:size]
         draws = None
         if self._draws is not None:
@@ -228,15 +232,14 @@ class Seats:
         here = count.clamp(max=told.shape[1] - 1)[:, None]
         told.scatter_(1, here, torch.where(live[:, None], chosen[:, None], told.gather(1, here)))
         self._ids[:size] = torch.where(live, chosen, self._ids[:size])
-        at += live
+        self._at[:size] += live
         made += live
         count += live
         live &= (made < self._limit[:size]) & ~torch.isin(chosen, self._ends)
 
     def _capture(self, size: int) -> Any:
         """Record a step once, so that the device repeats it without a word from here."""
-        state = [self._ids, self._at, self._live, self._made, self._count, self._told]
-        state += [] if self._scores is None else [self._scores]
+        state = self._state()
         before = [t.clone() for t in state]
         try:
             side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -253,10 +256,19 @@ class Seats:
                 now.copy_(then)
         return graph
 
+    def _state(self) -> list[Tensor]:
+        """What a step changes, but for keys and values."""
+        scores = [] if self._scores is None else [self._scores]
+        return [self._ids, self._at, self._live, self._made, self._count, self._told, *scores]
+
+    def _rows_of(self, seats: Sequence[int]) -> list[int]:
+        """The rows of some seats."""
+        return list(seats)
+
     def finished(self) -> list[int]:
         """The seats whose rows have ended; waits for the device."""
         live = self._live.cpu().numpy()
-        return [seat for seat in self._kept if not live[seat]]
+        return [seat for seat in self._kept if not live[self._rows_of([seat])[0]]]
 
     def look(self, seats: Sequence[int]) -> list[Made]:
         """What some rows have made so far."""
@@ -275,7 +287,7 @@ class Seats:
         """Empty some seats."""
         if not seats:
             return
-        self._live[send(np.array(seats), self.decoder.device)] = False
+        self._live[send(np.array(self._rows_of(seats)), self.decoder.device)] = False
         for seat in seats:
             self._pages.give(self._kept.pop(seat))
             self._empty.append(seat)

@@ -36,6 +36,8 @@ _REGISTERED = {
 }
 # Classes that read tokenizer.json as it is, by their names in tokenizer_config.json; transformers has no MT5Tokenizer.
 _PLAIN = ("TokenizersBackend", "PreTrainedTokenizer", "PythonBackend", "MT5Tokenizer")
+# The input that tells a model which of two texts a token belongs to.
+_TYPES = "token_type_ids"
 # transformers' number for "no limit".
 _NO_LIMIT = int(1e30)
 
@@ -45,7 +47,7 @@ class Backend:
     """A tokenizer that cuts and pads nothing; encoding a pair gives the types of its tokens too.
 
     `longest` is the maximum number of tokens that the tokenizer's files say, huge if they say none; `from_left` tells
-    that a text which is too long loses its beginning.
+    that a text which is too long loses its beginning; `typed`, that a model gets the types of the tokens.
     """
 
     tokenizer: Any
@@ -53,6 +55,7 @@ class Backend:
     pad_id: int | None
     special_ids: frozenset[int]
     from_left: bool
+    typed: bool
 
 
 def open_backend(folder: Path, options: dict[str, Any]) -> Backend:
@@ -109,7 +112,20 @@ def _read(folder: Path, options: dict[str, Any]) -> Backend:
         pad_id=None if pad is None else ids[str(pad)],
         special_ids=frozenset(i for i in ids.values() if i is not None),
         from_left=side == "left",
+        typed=_TYPES in said.get("model_input_names", family.inputs),
     )
+
+
+def names_types(folder: Path) -> bool:
+    """Whether the tokenizer of a folder names the types of tokens among a model's inputs, as far as its files tell."""
+    from shardmill.models.tokenizer_families import FAMILIES
+
+    said = read_json(folder / "tokenizer_config.json", missing={})
+    try:
+        usual = FAMILIES[_class_of(folder, FAMILIES.keys())].inputs
+    except NotDescribed:
+        usual = ()
+    return _TYPES in said.get("model_input_names", usual)
 
 
 def _load(folder: Path, options: dict[str, Any]) -> Backend:
@@ -140,6 +156,7 @@ def _load(folder: Path, options: dict[str, Any]) -> Backend:
         pad_id=made.pad_token_id,
         special_ids=frozenset(i for i in made.all_special_ids if i is not None),
         from_left=made.truncation_side == "left",
+        typed=_TYPES in made.model_input_names,
     )
 
 

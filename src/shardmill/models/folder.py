@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shardmill.core.errors import ModelError
+from shardmill.models.chat import ChatForm, read_form
 from shardmill.models.exported.files import Exported, check_ends, find_exported
 
 # In the order in which sentence-transformers concatenates the vectors of a model with several modes.
@@ -24,6 +25,10 @@ POOLING_MODES = tuple(_POOLING_FLAGS.values())
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid", "LeakyReLU", "ELU", "Mish", "Softplus")
 MODULES = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout")
 _SENTENCE_CONFIGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+# How sentence-transformers pads a batch, which changes no vector.
+_PADDING = {"padding", "padding_side", "pad_to_multiple_of", "return_attention_mask", "return_tensors"}
+# Families that take no attention mask.
+_WITHOUT_MASK = {"fnet"}
 _WIDTH_KEYS = ("hidden_size", "d_model", "n_embd", "dim", "hidden_dim")
 
 
@@ -63,7 +68,7 @@ Step = Dense | LayerNorm | Normalize
 class ModelFolder:
     """How a model turns tokens into a vector: the transformer's folder, the pooling and the steps after it.
 
-    `exported` is the network of a folder without safetensors.
+    `exported` is the network of a folder without safetensors. `chat` says how a text becomes a message of a chat.
     """
 
     transformer: Path
@@ -79,6 +84,7 @@ class ModelFolder:
     config_options: dict[str, Any] = field(default_factory=dict)
     tokenizer_options: dict[str, Any] = field(default_factory=dict)
     exported: Exported | None = None
+    chat: ChatForm | None = None
 
     @property
     def normalizes(self) -> bool:
@@ -171,6 +177,7 @@ def _sentence_transformer(root: Path, listed: list[dict[str, str]]) -> ModelFold
         config_options=_options(sentence, "config_kwargs", "config_args"),
         tokenizer_options=_options(sentence, "processor_kwargs", "tokenizer_args"),
         exported=exported,
+        chat=read_form(root.name, sentence),
     )
 
 
@@ -231,6 +238,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not config.get("model_type"):
         raise ModelError(f"{folder / 'config.json'} has no model_type.", hint="Pass the folder of a whole model.")
     _refuse_other_senses(folder, config)
+    if config["model_type"] in _WITHOUT_MASK:
+        raise ModelError(
+            f"{folder.name} mixes all tokens of a row, padding included, so that a vector would depend on its batch.",
+            hint="Choose a model with attention.",
+        )
     return config
 
 
@@ -338,17 +350,23 @@ def _sentence_config(folder: Path) -> dict[str, Any]:
         said = read_json(folder / f"sentence_{name}_config.json", missing={})
         if said:
             break
-    text = said.get("modality_config", {"text": {}}).get("text", {})
+    ways = said.get("modality_config", {"text": {}})
+    way = ways.get("message", ways.get("text", {}))
     usual = (
         said.get("transformer_task", "feature-extraction") == "feature-extraction"
-        and "message" not in said.get("modality_config", {})
-        and text.get("method", "forward") == "forward"
-        and text.get("method_output_name", "last_hidden_state") == "last_hidden_state"
+        and way.get("method", "forward") == "forward"
+        and way.get("method_output_name", "last_hidden_state") == "last_hidden_state"
     )
     if not usual:
         raise ModelError(
-            f"{folder.name} takes chat messages or uses an output other than last_hidden_state.",
-            hint="shardmill supports models that take plain text.",
+            f"{folder.name} uses an output other than last_hidden_state.",
+            hint="shardmill supports models of texts whose tokens are pooled.",
+        )
+    processing = said.get("processing_kwargs") or {}
+    if read := sorted({*processing.get("text", ()), *processing.get("common", ())} - _PADDING):
+        raise ModelError(
+            f"{folder.name} sets {read[0]} in processing_kwargs, which shardmill does not support.",
+            hint="Set max_seq_length in sentence_bert_config.json for a limit of tokens.",
         )
     return said
 

@@ -1,17 +1,26 @@
-"""Tokens of two texts that are read together: both in one row, with the type of each token."""
+"""Tokens of two texts that are read together: both in one row, with the type of each token.
+
+A model gets the types only if its tokenizer names them among its inputs (`model_input_names`), as in transformers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.models.backend import Backend
+from shardmill.models.backend import Backend, names_types
+from shardmill.models.folder import read_transformer_config
 
 Ints = NDArray[np.int64]
+# Raised when the logits of pairs change. Revision 1, which was not recorded, gave the types of tokens to all models.
+_REVISION = "pairs 2"
+# Families that do not tell the two texts apart; of others, a config.json without `type_vocab_size` says nothing.
+_UNTYPED = {"deberta-v2", "distilbert", "modernbert", "mpnet"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +32,16 @@ class PairTokens:
 
 
 class PairTokenizer:
-    """A folder's tokenizer. `longest` is the maximum number of tokens by its files, huge if they give none."""
+    """A folder's tokenizer. `longest` is the maximum number of tokens by its files, huge if they give none.
+
+    `typed` says whether a model gets the types.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self.tokenizer, self.longest = backend.tokenizer, backend.longest
         self._side = "left" if backend.from_left else "right"
         self._pad_id = backend.pad_id or 0
+        self.typed = backend.typed
 
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], limit: int) -> list[PairTokens]:
         """Tokenize pairs; of one with more than `limit` tokens, the longer text is cut."""
@@ -37,7 +50,11 @@ class PairTokenizer:
             made: list[Any] = self.tokenizer.encode_batch(list(zip(firsts, seconds, strict=True)))
         finally:
             self.tokenizer.no_truncation()
-        return [PairTokens(np.array(each.ids, np.int64), np.array(each.type_ids, np.int64)) for each in made]
+        return [self.pair(each.ids, each.type_ids) for each in made]
+
+    def pair(self, ids: Sequence[int], types: Sequence[int]) -> PairTokens:
+        """One pair, with its types if the model gets them, else with zeros."""
+        return PairTokens(np.array(ids, np.int64), np.array(types if self.typed else [0] * len(ids), np.int64))
 
     def pad(self, pairs: Sequence[PairTokens]) -> tuple[Ints, Ints, Ints]:
         """Ids padded to the longest pair, which of them are there, and their types."""
@@ -47,3 +64,10 @@ class PairTokenizer:
         ids[real] = np.concatenate([pair.ids for pair in pairs])
         types[real] = np.concatenate([pair.types for pair in pairs])
         return ids, real.astype(np.int64), types
+
+
+def type_numerics(folder: Path) -> str:
+    """A fingerprint's `numerics` for pair models whose logits an earlier version computed differently; else ""."""
+    config = read_transformer_config(folder)
+    types = config.get("type_vocab_size", 0 if config.get("model_type") in _UNTYPED else 2)
+    return _REVISION if types > 1 and not names_types(folder) else ""

@@ -46,6 +46,10 @@ class PairModel:
         """The tokenizer of the tokenizers library, which cuts nothing."""
         return self._tokens.tokenizer
 
+    def pair(self, ids: Sequence[int], types: Sequence[int]) -> PairTokens:
+        """A pair of ids and types; a model whose tokenizer names no types gets zeros."""
+        return self._tokens.pair(ids, types)
+
     @property
     def note(self) -> str:
         """What computes it, and why nothing faster does."""

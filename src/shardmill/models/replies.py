@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -14,6 +14,7 @@ from shardmill.core.errors import DeviceOutOfMemory, SpecError, missing_extra
 from shardmill.core.permission import KEY_VARIABLE
 from shardmill.models.answer_schema import AnswerSchema, SecondTries
 from shardmill.models.code import names_of_code
+from shardmill.models.decoding.generation_config import answer_numerics, check_generation, own_beams, own_most_new
 from shardmill.models.decoding.generative import GenerativeFolder, read_generative
 from shardmill.models.decoding.languages import (
     Languages,
@@ -30,7 +31,7 @@ from shardmill.models.location import Location, find_model
 if TYPE_CHECKING:
     from shardmill.models.decoding.generator import Generator
     from shardmill.models.decoding.prompt import Completion, Prompt
-    from shardmill.models.endpoints import Endpoint
+    from shardmill.models.endpoints import Endpoint, PromptAnswer
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -47,13 +48,18 @@ _SERVER_BYTES_PER_S = 50_000.0
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer and why it ended; `fault` says why it must be set aside."""
+    """An answer and why it ended; `fault` says why it must be set aside.
+
+    `scores` are the log-probabilities of its tokens, if asked for. `others` are further answers to its prompt.
+    """
 
     text: str
     finish_reason: str
     tokens_in: int
     tokens_out: int
     fault: str = ""
+    scores: Sequence[float] = ()
+    others: tuple[Reply, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,8 @@ class EncodedPrompts:
 class Replies(Protocol):
     """A model that replies. `counts_tokens` says whether the tokens of a prompt are known when it is encoded.
 
-    `settles` names the parameters that planning has to settle, by `settle`.
+    `settles` names the parameters that planning has to settle, by `settle`; `follow_model` gives the beams and the
+    limit of new tokens that the model's own settings ask for.
     """
 
     counts_tokens: bool
@@ -83,6 +90,7 @@ class Replies(Protocol):
     @property
     def model_code(self) -> tuple[str, ...]: ...
     def fingerprint(self) -> dict[str, str]: ...
+    def follow_model(self) -> dict[str, Any]: ...
     def check_installed(self) -> None: ...
     def open(self, device: Device) -> None: ...
     def close(self) -> None: ...
@@ -160,7 +168,21 @@ class LocalModel:
 
     def fingerprint(self) -> dict[str, str]:
         check_languages(self.folder.root.name, self._languages, self._options)
-        return {"model": self._location.name, **digest_folder(self.folder.root)}
+        check_generation(self._location.name, self.folder.generation, self._options)
+        return {
+            "model": self._location.name,
+            **digest_folder(self.folder.root),
+            **answer_numerics(self.folder.generation),
+        }
+
+    def follow_model(self) -> dict[str, Any]:
+        own, said = self._options, self.folder.generation
+        found: dict[str, Any] = {}
+        if own.temperature is None and own.schema is None and (beams := own_beams(said)) > 1:
+            found["beams"] = beams
+        if self.folder.crossed and (most := own_most_new(said)):
+            found["max_tokens"] = most
+        return found
 
     def check_installed(self) -> None:
         check_torch("generate")
@@ -181,13 +203,20 @@ class LocalModel:
     def encode(self, asked: Sequence[Asked | None]) -> EncodedPrompts:
         encoded = self.generator.encode(asked)
         sizes = [0 if prompt is None else len(prompt.ids) for prompt in encoded.prompts]
-        costs = [size and size + self._options.max_new_tokens for size in sizes]
-        return EncodedPrompts([self._first_try(prompt) for prompt in encoded.prompts], costs, encoded.bad, sum(sizes))
+        each = self._options.answers
+        costs = [each * (size and size + self._options.max_new_tokens) for size in sizes]
+        prompts: list[Any] = [self._first_try(prompt) for prompt in encoded.prompts]
+        if each > 1:
+            prompts = join_answers([prompts, *(self.generator.draw_again(prompts, n) for n in range(1, each))])
+        return EncodedPrompts(prompts, costs, encoded.bad, sum(sizes))
 
     def _first_try(self, prompt: Prompt | None) -> Prompt | None:
         return prompt if prompt is None or self._schema is None else replace(prompt, limit=max(1, prompt.limit // 2))
 
     def stream(self, prompts: Iterator[tuple[Key, Any] | None]) -> Iterator[list[tuple[Key, Reply]]]:
+        return stream_answers(self._stream, prompts) if self._options.answers > 1 else self._stream(prompts)
+
+    def _stream(self, prompts: Iterator[tuple[Key, Any] | None]) -> Iterator[list[tuple[Key, Reply]]]:
         again: deque[tuple[Key, Prompt]] = deque()
         under_way: dict[Key, Prompt] = {}
         for group in self.generator.stream(_with_retries(prompts, again, under_way)):
@@ -208,7 +237,8 @@ class LocalModel:
             return Reply("", "", 0, 0, fault=f"it does not fit into the device's memory, even alone: {made.message}")
         why = self._schema.why_invalid(made.text) if self._schema is not None else None
         fault = SecondTries(self._schema).reason(why, made.text) if why and self._schema is not None else ""
-        return Reply(made.text, made.reason, made.tokens_in, made.tokens_out, fault)
+        scores = () if made.scores is None else made.scores.tolist()
+        return Reply(made.text, made.reason, made.tokens_in, made.tokens_out, fault, scores)
 
     @property
     def notes(self) -> list[str]:
@@ -227,6 +257,44 @@ class LocalModel:
         each = 2 * self.folder.parameters
         seconds = each * _PROMPT_TOKENS / _READING[kind] + each * max_tokens / 2 / _WRITING[kind]
         return _PROMPT_BYTES / max(seconds, 1e-6)
+
+
+def join_answers(lists: Sequence[Sequence[Any]]) -> list[Any]:
+    """For each prompt, the prompts of all its answers; None where there is no prompt."""
+    return [None if each[0] is None else each for each in zip(*lists, strict=True)]
+
+
+def stream_answers(
+    stream: Callable[[Iterator[tuple[Any, Any] | None]], Iterator[list[tuple[Any, Reply]]]],
+    prompts: Iterator[tuple[Key, Any] | None],
+) -> Iterator[list[tuple[Key, Reply]]]:
+    """Several answers to each prompt: the first, with the `others`, once all are there. One fault is that of all."""
+    under_way: dict[Key, list[Reply | None]] = {}
+
+    def spread() -> Iterator[tuple[Any, Any] | None]:
+        for given in prompts:
+            if given is None:
+                yield None
+                continue
+            key, several = given
+            under_way[key] = [None] * len(several)
+            for number, prompt in enumerate(several):
+                yield (key, number), prompt
+
+    for group in stream(spread()):
+        done = []
+        for (key, number), reply in group:
+            under_way[key][number] = reply
+            if None not in under_way[key]:
+                done.append((key, _join(under_way.pop(key))))
+        if done:
+            yield done
+
+
+def _join(replies: Sequence[Reply | None]) -> Reply:
+    first, *others = (each for each in replies if each is not None)
+    faults = [f"answer {n} of {len(replies)}: {each.fault}" for n, each in enumerate((first, *others), 1) if each.fault]
+    return replace(first, others=tuple(others), fault=faults[0] if faults else "")
 
 
 def _with_retries(
@@ -272,9 +340,10 @@ class RemoteModel:
             raise SpecError(
                 "Languages are not part of the protocol of an endpoint.", hint="Say them in the prompt, or in --system."
             )
-        if options.beams > 1 or options.top_k:
+        if options.beams > 1 or options.top_k or options.min_p:
             raise SpecError(
-                "Beams and top_k are not part of the protocol of an endpoint.", hint="Leave out --beams and --top-k."
+                "Beams, top_k and min_p are not part of the protocol of an endpoint.",
+                hint="Leave out --beams, --top-k and --min-p.",
             )
         self._model, self._url, self._key_variable = model, endpoint, key_variable
         self._options, self._schema = options, schema
@@ -288,6 +357,9 @@ class RemoteModel:
     def fingerprint(self) -> dict[str, str]:
         return {"model": self._model}
 
+    def follow_model(self) -> dict[str, Any]:
+        return {}
+
     def check_installed(self) -> None:
         if find_spec("httpx2") is None:
             raise missing_extra("httpx2", "endpoint")
@@ -299,9 +371,13 @@ class RemoteModel:
         pass
 
     def encode(self, asked: Sequence[Asked | None]) -> EncodedPrompts:
-        return EncodedPrompts([self._request(each) for each in asked], [int(each is not None) for each in asked], {})
+        count = self._options.answers
+        requests: list[Any] = [self._request(each) for each in asked]
+        if count > 1:
+            requests = join_answers([[self._request(each, n) for each in asked] for n in range(count)])
+        return EncodedPrompts(requests, [count * (each is not None) for each in asked], {})
 
-    def _request(self, asked: Asked | None) -> Any:
+    def _request(self, asked: Asked | None, answer: int = 0) -> Any:
         from shardmill.models.endpoints import PromptRequest
 
         if asked is None:
@@ -315,12 +391,17 @@ class RemoteModel:
             temperature=self._options.temperature or 0.0,
             top_p=self._options.top_p,
             repetition_penalty=self._options.repetition_penalty,
-            seed=self._options.seed,
+            seed=self._options.seed + answer,
             stop=self._options.stops,
             schema=self._schema.value if self._schema is not None else None,
+            log_probabilities=self._options.log_probabilities,
+            template_arguments=self._options.template_arguments,
         )
 
     def stream(self, prompts: Iterator[tuple[Key, Any] | None]) -> Iterator[list[tuple[Key, Reply]]]:
+        return stream_answers(self._stream, prompts) if self._options.answers > 1 else self._stream(prompts)
+
+    def _stream(self, prompts: Iterator[tuple[Key, Any] | None]) -> Iterator[list[tuple[Key, Reply]]]:
         from shardmill.models.endpoints import PromptRefusal, fit_schema
 
         revise = fit_schema(SecondTries(self._schema)) if self._schema is not None else None
@@ -330,10 +411,15 @@ class RemoteModel:
                     key,
                     Reply("", "", got.tokens_in, got.tokens_out, fault=got.reason)
                     if isinstance(got, PromptRefusal)
-                    else Reply(got.text, got.finish_reason, got.tokens_in, got.tokens_out),
+                    else self._read(got),
                 )
                 for key, got in group
             ]
+
+    def _read(self, got: PromptAnswer) -> Reply:
+        lacks = self._options.log_probabilities and got.tokens_out and not got.scores
+        fault = "the server gave no log-probabilities" if lacks else ""
+        return Reply(got.text, got.finish_reason, got.tokens_in, got.tokens_out, fault, got.scores)
 
     @property
     def notes(self) -> list[str]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shardmill.core.errors import ModelError
 from shardmill.models.backend import open_backend
+from shardmill.models.chat import ChatForm, ChatTexts
 from shardmill.models.folder import ModelFolder, stored_shapes
 from shardmill.models.ragged import Ragged, ragged, starts_of
 from shardmill.models.words import Spelled, Words
@@ -53,7 +54,7 @@ class Tokenizer:
     """The model's own fast tokenizer.
 
     `limit` is the maximum number of tokens per text, special tokens included; `embedded` is the number of ids in the
-    model's embedding table.
+    model's embedding table. With a `chat` template, that writes what is around a text.
     """
 
     def __init__(
@@ -65,15 +66,17 @@ class Tokenizer:
         special_ids: set[int],
         from_left: bool,
         embedded: int = _NO_LIMIT,
+        chat: ChatTexts | None = None,
     ) -> None:
         self._backend = backend
         self._embedded = embedded
         self._encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)
-        self._rule = read_rule(backend)
+        self.chat = chat
+        self._rule = read_rule(backend) if chat is None else None
         self._words = Words(backend, self._rule) if self._rule is not None else None
         self._special_ids = special_ids
         self._from_left = from_left
-        self._before, self._after = _frame(backend)
+        self._before, self._after = _frame(backend) if chat is None else ([], [])
         self.pad_id = pad_id
         self.limit = limit
         room = None if limit is None else limit - len(self._before) - len(self._after)
@@ -86,7 +89,7 @@ class Tokenizer:
     def encode(self, texts: Sequence[str | None], prompt: str = "") -> Tokens:
         """Tokenize `prompt` + each text."""
         present = [i for i, text in enumerate(texts) if text is not None]
-        whole = [prompt + (texts[i] or "") for i in present]
+        whole = [self._write(texts[i] or "", prompt) for i in present]
         found, bad = self._encode_all(whole)
         lengths = np.zeros(len(texts), np.int64)
         firsts = np.zeros(len(texts), np.int64)
@@ -104,6 +107,10 @@ class Tokenizer:
         framed[list(reasons)] = False
         bare = found if not truncated and len(present) == len(texts) else found.take(firsts, lengths)
         rows, unfit = self.frame(bare, framed)
+        if self.chat is not None and self._room is not None:
+            end = self.chat.end(prompt)[-self._room :]
+            for row in np.flatnonzero(rows.lengths == self._room).tolist() if len(end) else ():
+                rows.flat[rows.starts[row + 1] - len(end) : rows.starts[row + 1]] = end
         return Tokens(rows, truncated, reasons | unfit)
 
     def read(self, texts: list[str], framed: bool) -> list[NDArray[np.int32]]:
@@ -120,6 +127,9 @@ class Tokenizer:
     def by_words(self) -> bool:
         """Whether words are looked up: the model's tokenizer reads them one by one."""
         return self._words is not None
+
+    def _write(self, text: str, prompt: str) -> str:
+        return prompt + text if self.chat is None else self.chat.render(text, prompt)
 
     def frame(self, bare: Ragged, framed: NDArray[np.bool_]) -> tuple[Ragged, dict[int, str]]:
         """Rows with the special ids around them, and the reason for each framed row that the model cannot take."""
@@ -184,7 +194,8 @@ class Tokenizer:
 
     def prompt_tokens(self, prompt: str) -> int:
         """The number of tokens at the start of each text that belong to the prompt."""
-        if not prompt:
+        if not prompt or self.chat is not None:
+            # sentence-transformers does not count the prompts of messages.
             return 0
         row = self.encode([prompt]).rows[0]
         return len(row) - (len(row) > 0 and int(row[-1]) in self._special_ids)
@@ -273,7 +284,17 @@ def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
         embedded=embedded,
         special_ids=set(backend.special_ids),
         from_left=backend.from_left,
+        chat=None if folder.chat is None else _open_chat(folder, folder.chat, made),
     )
+
+
+def _open_chat(folder: ModelFolder, form: ChatForm, backend: Any) -> ChatTexts:
+    def encode(text: str) -> list[int]:
+        ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+    kind = str(folder.config.get("model_type"))
+    return ChatTexts(folder.transformer, kind, form, folder.tokenizer_options, encode)
 
 
 def first_position(folder: ModelFolder) -> int:

@@ -24,7 +24,8 @@ class Family:
 
     `names` are its special tokens where no file says others, and `flags` those of a token that is said by name alone.
     `build` makes a tokenizer without added tokens; `frame` makes what is put around a text and between two of them.
-    `extras` makes the list of special tokens without names from the one that a file has, if it has one.
+    `extras` makes the list of special tokens without names from the one that a file has, if it has one. `inputs` are
+    those that a model gets, unless `model_input_names` of a file says others.
     """
 
     names: Mapping[str, str]
@@ -32,6 +33,7 @@ class Family:
     frame: Callable[[Settings, Tokenizer], Any]
     flags: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
     extras: Callable[[Settings, list[Any] | None], list[Any] | None] = lambda said, given: given
+    inputs: tuple[str, ...] = ("input_ids", "attention_mask")
 
     def complete(self, said: Settings) -> Settings:
         """The settings, with the class's special tokens where the files name none."""
@@ -252,7 +254,8 @@ _ALBERT_NAMES = _BERT_NAMES | {"bos_token": "[CLS]", "eos_token": "[SEP]", "unk_
 _T5_NAMES = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 _MPNET_FLAGS = {key: {"lstrip": key == "mask_token"} for key in NAMED}
 
-_BERT = Family(_BERT_NAMES, _word_pieces, _bert_frame)
+_DISTILBERT = Family(_BERT_NAMES, _word_pieces, _bert_frame)
+_BERT = replace(_DISTILBERT, inputs=("input_ids", "token_type_ids", "attention_mask"))
 _MPNET = Family(_ROBERTA_NAMES | {"unk_token": "[UNK]"}, _word_pieces, _mpnet_frame, flags=_MPNET_FLAGS)
 _CAMEMBERT = Family(
     _ROBERTA_NAMES,
@@ -264,7 +267,7 @@ _CAMEMBERT = Family(
 # By the names of transformers' classes.
 FAMILIES: Mapping[str, Family] = {
     "BertTokenizer": _BERT,
-    "DistilBertTokenizer": _BERT,
+    "DistilBertTokenizer": _DISTILBERT,
     "ElectraTokenizer": _BERT,
     "MPNetTokenizer": _MPNET,
     "RobertaTokenizer": Family(_ROBERTA_NAMES, _byte_pairs, _roberta_frame),

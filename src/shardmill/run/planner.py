@@ -125,7 +125,7 @@ def _ask_format(unclear: UnclearFormat) -> str:
 def _make_plan(
     spec: Spec, work: Work, read_as: str | None, devices: Sequence[Device], like: Plan | None, quiet: bool
 ) -> Plan:
-    task, work = _settle_fields(work, like, read_as)
+    task, work = _settle_fields(_follow_model(work, like), like, read_as)
     if work.id == (AUTO,) and AUTO not in list_columns(work.source, work.query, read_as, work.config):
         work = work.model_copy(update={"id": name_by_place(work.source, work.query, read_as, work.config)})
         if not quiet:
@@ -211,6 +211,22 @@ def _repeat(shards: Sequence[Shard], work: Work) -> Sequence[Shard]:
     if not (work.items and work.group_by):
         return shards
     return [replace(shards[0], index=index) for index in range(work.items)]
+
+
+def _follow_model(work: Work, like: Plan | None) -> Work:
+    """The work with the parameters by its model's own settings; without those that the plan `like` began without.
+
+    The parameters of an edition are those of the one before.
+    """
+    if work.edition:
+        return work
+    begun = like.work.params if like is not None and like.work.task == work.task else None
+    found = {
+        name: value
+        for name, value in open_task(work.task, work.params).follow_model().items()
+        if name not in work.params and (begun is None or name in begun)
+    }
+    return work.model_copy(update={"params": {**work.params, **found}}) if found else work
 
 
 def _settle_fields(work: Work, like: Plan | None, read_as: str | None) -> tuple[Task, Work]:

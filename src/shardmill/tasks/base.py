@@ -218,6 +218,13 @@ class Task(ABC):
     settles: Sequence[str] = ()
     """Names of parameters that `settle` gives if they are missing. A missing `fields` is all columns of the source."""
 
+    def follow_model(self) -> dict[str, Any]:
+        """Parameters by the model's own settings, which a new plan fixes unless they are given.
+
+        A plan that was made without one of them is continued without it.
+        """
+        return {}
+
     border_param: str = ""
     """A parameter that is set for texts with pages and headings, if the task cuts them and can do so there."""
 

@@ -527,14 +527,18 @@ def generate(
     template: str | None = None,
     messages: str | None = None,
     schema: Mapping[str, Any] | Place | None = None,
+    template_arguments: Mapping[str, Any] | str | None = None,
     system: str | None = None,
     max_tokens: int | None = None,
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
+    min_p: float | None = None,
     repetition_penalty: float | None = None,
     seed: int | None = None,
     beams: int | None = None,
+    answers: int | None = None,
+    log_probabilities: bool = False,
     stop: Sequence[str] | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
@@ -587,16 +591,20 @@ def generate(
     template: The prompt of an item: "Translate into French: {body}".
     messages: The column with a conversation, in place of a template.
     schema: A JSON schema that the answers must fit.
+    template_arguments: Arguments of the model's chat template, as JSON: '{"enable_thinking": false}'.
     system: What the model is told before each prompt.
-    max_tokens: Tokens of an answer at most. Default: 256.
+    max_tokens: Tokens of an answer at most. Default: 256, or what an encoder-decoder model says itself.
     temperature: Sampling temperature; 1 leaves the probabilities unchanged. Default: none: the likeliest token is
         taken.
     top_k: Sample among the K likeliest tokens.
     top_p: Nucleus sampling: the smallest set of tokens with probability P. Default: 1.0.
+    min_p: Sample among tokens with at least P times the probability of the likeliest.
     repetition_penalty: Penalty on tokens that the prompt or the answer already has; 1 for none. Default: the
         model's own.
     seed: Random seed; an item's answer depends on it and the prompt.
-    beams: Beam search with N beams. Default: 1.
+    beams: Beam search with N beams. Default: the model's own, else 1.
+    answers: Answers to each prompt, drawn with a temperature=; columns become lists. Default: 1.
+    log_probabilities: Add a column with the log-probability of each token of an answer.
     stop: Where an answer ends; repeatable.
     source_language: Of a model that translates (NLLB, M2M100, mBART-50): the code of the language of the texts.
         Default: the tokenizer's own.
@@ -1123,15 +1131,12 @@ def summarize(
     reference: A column with reference summaries: adds ROUGE-1, 2, L and Lsum to rows and report.
     prompt: With a generative model: the text to put first.
     window_tokens: With a generative model: cut texts into windows of N tokens. Default: the model's limit.
-    max_tokens: With a generative model: tokens of a summary at most. Default: 128.
+    max_tokens: With a generative model: tokens of a summary at most. Default: 128, or what an encoder-decoder model
+        says itself.
     temperature: Sampling temperature; 1 leaves the probabilities unchanged. Default: none: the likeliest token is
         taken.
     seed: Random seed; a summary depends on it and the prompt.
-    beams: Beam search with N beams. Default: 1.
-    source_language: Of a model that translates (NLLB, M2M100, mBART-50): the code of the language of the texts.
-        Default: the tokenizer's own.
-    target_language: Of a model that translates: the code of the language of the answers, such as fra_Latn, fr or
-        fr_XX. Default: the model's own, if it has one.
+    beams: Beam search with N beams. Default: the model's own, else 1.
     group_by: Also summarize the summaries of all items that share this column.
     endpoint: An OpenAI-compatible server that has the model: http://host:8000/v1.
     key_variable: The environment variable with the server's key. Default: OPENAI_API_KEY.

@@ -50,7 +50,8 @@ def _due(folder: Path, **options: Any) -> Backend:
     tokenizer.encode_special_tokens = made.backend_tokenizer.encode_special_tokens
     special = frozenset(i for i in made.all_special_ids if i is not None)
     left = made.truncation_side == "left"
-    return Backend(tokenizer, int(made.model_max_length), made.pad_token_id, special, left)
+    typed = "token_type_ids" in made.model_input_names
+    return Backend(tokenizer, int(made.model_max_length), made.pad_token_id, special, left, typed)
 
 
 def _check(ours: Backend, due: Backend, texts: list[str]) -> None:
@@ -407,6 +408,7 @@ any_settings = st.fixed_dictionaries(
         "extra_special_tokens": st.lists(names, max_size=2),
         "additional_special_tokens": st.lists(names, max_size=2),
         "strip_accents": st.none() | st.booleans(),
+        "model_input_names": st.sampled_from([["input_ids", "attention_mask"], ["input_ids", "token_type_ids"]]),
     },
 )
 any_map = st.fixed_dictionaries(

@@ -14,7 +14,8 @@ _NEVER = float("-inf")
 class Rules:
     """How a token is chosen: the likeliest, or with a `temperature` one drawn by a uniform number per row and step.
 
-    `masked` rows are told for every step which tokens are allowed.
+    `masked` rows are told for every step which tokens are allowed. `scored` rows remember the log-probability of each
+    token that was chosen, by the model alone.
     """
 
     ends: tuple[int, ...] = ()
@@ -28,6 +29,8 @@ class Rules:
     repetition: float = 1.0
     no_repeat: int = 0
     masked: bool = False
+    min_p: float = 0.0
+    scored: bool = False
 
     @property
     def looks_back(self) -> bool:
@@ -56,6 +59,11 @@ def choose(rules: Rules, logits: Tensor, past: Past, draws: Tensor | None) -> Te
     if rules.temperature is None or draws is None:
         return logits.argmax(-1)
     return draw(rules, logits / rules.temperature, draws)
+
+
+def score(logits: Tensor, chosen: Tensor) -> Tensor:
+    """The log-probability of a token of each row; `logits` are as the model gave them."""
+    return logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
 
 
 def apply_rules(rules: Rules, logits: Tensor, past: Past) -> None:
@@ -133,6 +141,8 @@ def draw(rules: Rules, logits: Tensor, draws: Tensor) -> Tensor:
     if rules.top_p < 1.0:
         before = shares.cumsum(-1) - shares
         shares = torch.where(before < rules.top_p, shares, 0.0)
+    if rules.min_p:
+        shares = torch.where(shares >= rules.min_p * shares[:, :1], shares, 0.0)
     up_to = shares.cumsum(-1)
     chosen = (up_to < draws[:, None] * up_to[:, -1:]).sum(-1, keepdim=True)
     return tokens.gather(1, chosen.clamp(max=wanted - 1))[:, 0]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shardmill.core.errors import ModelError
+from shardmill.models.decoding.generation_config import read_generation
 from shardmill.models.folder import read_heads, read_transformer_config
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
@@ -22,12 +23,16 @@ _NUMBERS = {"F64", "F32", "F16", "BF16"}
 
 @dataclass(frozen=True, slots=True)
 class GenerativeFolder:
-    """A whole model: `crossed` if a decoder attends to an encoder, else causal."""
+    """A whole model: `crossed` if a decoder attends to an encoder, else causal.
+
+    `generation` is what it says of decoding.
+    """
 
     root: Path
     config: dict[str, Any]
     crossed: bool
     parameters: int
+    generation: dict[str, Any]
 
     @property
     def dtype(self) -> str:
@@ -50,7 +55,7 @@ def read_generative(root: Path) -> GenerativeFolder:
     if not crossed and not name:
         raise ModelError(f"{root.name}/config.json does not name its architecture.", hint="Save the model again.")
     stored = (said["shape"] for _, said in read_heads(root) if said["dtype"] in _NUMBERS)
-    return GenerativeFolder(root, config, crossed, sum(map(math.prod, stored)))
+    return GenerativeFolder(root, config, crossed, sum(map(math.prod, stored)), read_generation(root))
 
 
 def check_size(folder: GenerativeFolder, *, precision: str, free_bytes: int, where: str) -> None:

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, ModelError
+from shardmill.models.decoding.beams import BeamSeats, read_search
 from shardmill.models.decoding.budget import free_bytes, plan_budget
 from shardmill.models.decoding.choice import Rules
+from shardmill.models.decoding.generation_config import UNSET, check_generation
 from shardmill.models.decoding.generative import GenerativeFolder, check_size, read_generative
 from shardmill.models.decoding.model import CausalDecoder, CrossDecoder, Decoder, find_shape
 from shardmill.models.decoding.options import Asked, GenerationOptions
@@ -49,6 +51,7 @@ class Generator:
     def open(cls, root: Path, device: Device, options: GenerationOptions) -> Generator:
         """Load a model folder and choose how to run it: over pages where a trial gives the right logits."""
         folder = read_generative(root)
+        check_generation(root.name, folder.generation, options)
         codec = TextCodec(folder, options)
         return _Opening(folder, device, options, codec).open()
 
@@ -69,6 +72,10 @@ class Generator:
     def encode(self, asked: Sequence[Asked | None], items: Sequence[int] | None = None) -> Encoded:
         """Prompts of texts or messages; see `TextCodec.encode`. May run beside `stream`, in another thread."""
         return self._codec.encode(asked, items)
+
+    def draw_again(self, prompts: Sequence[Prompt | None], answer: int) -> list[Prompt | None]:
+        """The same prompts with the draws of a further answer."""
+        return self._codec.draw_again(prompts, answer)
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
         """The text of some tokens."""
@@ -108,14 +115,22 @@ class _Opening:
         self.codec.least_new = least_new(model.generation_config)
         grammar = self._grammar(rules, model)
         why = [f"pages do not implement {', '.join(others)}"] if others else []
-        if self.options.beams > 1:
-            why.append(f"{self.options.beams} beams")
+        if self.options.beams > 1 and (left_out := self._beside_beams(model.generation_config, rules)):
+            why.append(f"{self.options.beams} beams with {left_out}")
         if not why:
             decoder = self._try(model, dtypes, why)
             if decoder is not None:
                 return self._paged(decoder, rules, grammar, why)
         del model
         return self._plain(dtypes[0], rules, grammar, why)
+
+    def _beside_beams(self, config: Any, rules: Rules) -> str:
+        """What beams over pages do not implement, of what is asked."""
+        if self.codec.stops:
+            return "stop strings"
+        if rules.scored:
+            return "log-probabilities"
+        return "renormalize_logits" if config.renormalize_logits else ""
 
     def _dtypes(self) -> list[torch.dtype]:
         """The precisions to try, best first."""
@@ -208,13 +223,23 @@ class _Opening:
             crossed=decoder.crossed, longest=longest, most_new=most_new,
         )  # fmt: skip
         guide = Guide(grammar, budget.rows) if grammar is not None else None
+        beams = self.options.beams
         with memory_guard():
-            seats = Seats(
-                decoder, rules, count=budget.rows, pages=budget.pages, longest=longest, most_new=most_new, guide=guide
-            )
+            if beams > 1:
+                search = read_search(decoder.model.generation_config, beams)
+                groups = max(1, budget.rows // beams)
+                seats: Seats = BeamSeats(
+                    decoder, rules, search, count=groups, pages=budget.pages, longest=longest, most_new=most_new
+                )
+            else:
+                seats = Seats(
+                    decoder, rules, count=budget.rows, pages=budget.pages, longest=longest, most_new=most_new,
+                    guide=guide,
+                )  # fmt: skip
         stream: PagedStream[Any] = PagedStream(seats, budget.read_tokens, self._stops())
         compiled = ", compiled" if decoder.compiled else ""
-        name = f"torch {_name(decoder.dtype)}, pages{compiled}, {budget.rows:,} rows side by side{_said(why)}"
+        rows = f"{seats.count:,} rows" + (f" of {beams} beams" if beams > 1 else "")
+        name = f"torch {_name(decoder.dtype)}, pages{compiled}, {rows} side by side{_said(why)}"
         return Generator(self.folder, self.codec, stream, name)
 
     def _plain(self, dtype: torch.dtype, rules: Rules, grammar: Grammar | None, why: list[str]) -> Generator:
@@ -222,6 +247,8 @@ class _Opening:
             dtype = torch.bfloat16
         with quiet():
             model = self._load(dtype)
+        # What is missing in a config that `generate` is given, it takes from this one.
+        model.generation_config.update(**dict.fromkeys(UNSET))
         tokens = min(self.codec.limit, 2048) + self.options.max_new_tokens
         token_bytes = (
             self._kept_bytes(model) * self.options.beams + 12 * model.config.get_text_config().vocab_size // tokens
@@ -251,7 +278,7 @@ class _Opening:
             list(stream.run(iter([(0, prompt)])))
 
     def _stops(self) -> Callable[[Any], bool] | None:
-        return self.codec.reaches_stop if self.options.stops else None
+        return self.codec.reaches_stop if self.codec.stops else None
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from shardmill.core.errors import DeviceOutOfMemory
-from shardmill.models.decoding.choice import Rules, draw, forbid
+from shardmill.models.decoding.choice import Rules, draw, forbid, score
 from shardmill.models.decoding.prompt import Made, Prompt
 from shardmill.models.decoding.schema import Grammar, Guide
 from shardmill.models.decoding.stream import Group, Key
@@ -95,7 +96,22 @@ class PlainStream(Generic[Key]):
             logits_processor=self._processors(prompts, first),
             stopping_criteria=[self._stopping(first)] if self.stops is not None else None,
         )
-        return [self._cut(row[first:]) for row in told.cpu().numpy()]
+        made = [self._cut(row[first:]) for row in told.cpu().numpy()]
+        if not self.rules.scored:
+            return made
+        return [replace(own, scores=self._score(prompt, own)) for prompt, own in zip(prompts, made, strict=True)]
+
+    def _score(self, prompt: Prompt, made: Made) -> NDArray[np.float32]:
+        """The log-probabilities of new tokens, by the model alone: `generate` tells those after its rules."""
+        device = next(self.model.parameters()).device
+        read, new = (torch.from_numpy(np.asarray(ids, np.int64)).to(device) for ids in (prompt.ids, made.ids))
+        if self.crossed:
+            start = new.new_full((1,), int(self.model.generation_config.decoder_start_token_id))
+            logits = self.model(input_ids=read[None], decoder_input_ids=torch.cat([start, new[:-1]])[None]).logits[0]
+        else:
+            logits = self.model(input_ids=torch.cat([read, new[:-1]])[None]).logits[0, len(read) - 1 :]
+        found: NDArray[np.float32] = score(logits.float(), new).cpu().numpy()
+        return found
 
     def _cut(self, row: Any) -> Made:
         """A row up to its first end token; what follows is padding."""

@@ -20,20 +20,28 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """New tokens, the ending one included. `ended` says that the model ended by itself."""
+    """New tokens, the ending one included. `ended` says that the model ended by itself.
+
+    `scores` are the log-probabilities of the tokens, if they were asked for.
+    """
 
     ids: NDArray[np.int64]
     ended: bool
+    scores: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A finished text; `reason` is "stop" if the model or a stop string ended it, "length" if the limit did."""
+    """A finished text; `reason` is "stop" if the model or a stop string ended it, "length" if the limit did.
+
+    `scores` are those of its tokens.
+    """
 
     text: str
     ids: NDArray[np.int64]
     reason: str
     tokens_in: int
+    scores: NDArray[np.float32] | None = None
 
     @property
     def tokens_out(self) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shardmill.models.decoding.attention import Held
-from shardmill.models.decoding.choice import Past, Rules, choose
+from shardmill.models.decoding.choice import Past, Rules, choose, score
 from shardmill.models.decoding.model import Decoder
 from shardmill.models.decoding.pages import PAGE_TOKENS, Pages, pages_for, places_of, send, table_of
 from shardmill.models.decoding.prompt import Made, Prompt
@@ -56,6 +56,7 @@ class Seats:
         self._told, self._count, self._made = zeros(count, prefix + most_new), zeros(count), zeros(count)
         self._live = zeros(count, dtype=torch.bool)
         self._draws = zeros(count, most_new, dtype=torch.float32) if rules.temperature is not None else None
+        self._scores = zeros(count, most_new, dtype=torch.float32) if rules.scored else None
         self._allowed = torch.from_numpy(guide.masks).to(device) if guide is not None else None
         self._table = zeros(count, pages_for(decoder.own_tokens(longest) + most_new), dtype=torch.int32)
         self._cross_table = zeros(count, pages_for(longest) if decoder.crossed else 1, dtype=torch.int32)
@@ -172,7 +173,10 @@ class Seats:
         allowed = self._allowed[at] if self._allowed is not None else None
         past = Past(self._told[at], count, made, self._least[at], self._limit[at], allowed)
         draws = self._draws[at, made] if self._draws is not None else None
+        raw = logits.clone() if self._scores is not None else logits
         chosen = choose(self._rules, logits, past, draws)
+        if self._scores is not None:
+            self._scores[at, made] = score(raw, chosen)
         self._told[at, count] = chosen
         self._ids[at], self._made[at], self._count[at] = chosen, made + 1, count + 1
         self._live[at] = (made + 1 < self._limit[at]) & ~torch.isin(chosen, self._ends)
@@ -200,7 +204,8 @@ class Seats:
             self._graphs[size].replay()
         self._follow(going)
 
-    def _step(self, size: int) -> None:
+    def _decode(self, size: int) -> Tensor:
+        """Run the last token of each of the first rows; the logits of the next."""
         live, at = self._live[:size], self._at[:size]
         column = (at // PAGE_TOKENS).clamp(max=self._table.shape[1] - 1)
         place = at % PAGE_TOKENS + PAGE_TOKENS * self._table[:size].gather(1, column[:, None])[:, 0].long()
@@ -209,25 +214,32 @@ class Seats:
         if self.decoder.crossed:
             lengths = torch.where(live, self._cross_lengths[:size], 0)
             cross = Held(self._pages, self._cross_table[:size], lengths)
-        logits = self.decoder.step(self._ids[:size], at, own, cross)
+        return self.decoder.step(self._ids[:size], at, own, cross)
+
+    def _step(self, size: int) -> None:
+        logits, live = self._decode(size), self._live[:size]
         made, count, told = self._made[:size], self._count[:size], self._told[:size]
         draws = None
         if self._draws is not None:
             draws = self._draws[:size].gather(1, made.clamp(max=self.most_new - 1)[:, None])[:, 0]
         allowed = self._allowed[:size] if self._allowed is not None else None
         past = Past(told, count, made, self._least[:size], self._limit[:size], allowed)
+        raw = logits.clone() if self._scores is not None else logits
         chosen = choose(self._rules, logits, past, draws)
+        if self._scores is not None:
+            scores, place = self._scores[:size], made.clamp(max=self.most_new - 1)[:, None]
+            scores.scatter_(1, place, torch.where(live[:, None], score(raw, chosen)[:, None], scores.gather(1, place)))
         here = count.clamp(max=told.shape[1] - 1)[:, None]
         told.scatter_(1, here, torch.where(live[:, None], chosen[:, None], told.gather(1, here)))
         self._ids[:size] = torch.where(live, chosen, self._ids[:size])
-        at += live
+        self._at[:size] += live
         made += live
         count += live
         live &= (made < self._limit[:size]) & ~torch.isin(chosen, self._ends)
 
     def _capture(self, size: int) -> Any:
         """Record a step once, so that the device repeats it without a word from here."""
-        state = (self._ids, self._at, self._live, self._made, self._count, self._told)
+        state = self._state()
         before = [t.clone() for t in state]
         try:
             side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -244,10 +256,19 @@ class Seats:
                 now.copy_(then)
         return graph
 
+    def _state(self) -> list[Tensor]:
+        """What a step changes, but for keys and values."""
+        scores = [] if self._scores is None else [self._scores]
+        return [self._ids, self._at, self._live, self._made, self._count, self._told, *scores]
+
+    def _rows_of(self, seats: Sequence[int]) -> list[int]:
+        """The rows of some seats."""
+        return list(seats)
+
     def finished(self) -> list[int]:
         """The seats whose rows have ended; waits for the device."""
         live = self._live.cpu().numpy()
-        return [seat for seat in self._kept if not live[seat]]
+        return [seat for seat in self._kept if not live[self._rows_of([seat])[0]]]
 
     def look(self, seats: Sequence[int]) -> list[Made]:
         """What some rows have made so far."""
@@ -256,13 +277,17 @@ class Seats:
         at = send(np.array(seats), self.decoder.device)
         told, count, made = (t[at].cpu().numpy() for t in (self._told, self._count, self._made))
         rows = [row[n - m : n] for row, n, m in zip(told, count, made, strict=True)]
-        return [Made(row, bool(len(row)) and int(row[-1]) in self._rules.ends) for row in rows]
+        scores = [None] * len(rows) if self._scores is None else self._scores[at].cpu().numpy()
+        return [
+            Made(row, bool(len(row)) and int(row[-1]) in self._rules.ends, None if own is None else own[: len(row)])
+            for row, own in zip(rows, scores, strict=True)
+        ]
 
     def clear(self, seats: Sequence[int]) -> None:
         """Empty some seats."""
         if not seats:
             return
-        self._live[send(np.array(seats), self.decoder.device)] = False
+        self._live[send(np.array(self._rows_of(seats)), self.decoder.device)] = False
         for seat in seats:
             self._pages.give(self._kept.pop(seat))
             self._empty.append(seat)

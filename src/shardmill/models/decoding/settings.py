@@ -8,7 +8,7 @@ from shardmill.models.decoding.choice import Rules
 from shardmill.models.decoding.options import GenerationOptions
 
 # Settings that change the choice and that only transformers' own `generate` implements, with their neutral values.
-_OTHERS: dict[str, tuple[Any, ...]] = {
+OTHERS: dict[str, tuple[Any, ...]] = {
     "bad_words_ids": (None,),
     "encoder_no_repeat_ngram_size": (None, 0),
     "encoder_repetition_penalty": (None, 1.0),
@@ -21,7 +21,7 @@ _OTHERS: dict[str, tuple[Any, ...]] = {
 
 def read_rules(config: Any, options: GenerationOptions, *, crossed: bool) -> tuple[Rules, list[str]]:
     """The rules, and the settings that they leave out. How tokens are drawn is for the caller to say."""
-    others = [name for name, neutral in _OTHERS.items() if getattr(config, name, None) not in neutral]
+    others = [name for name, neutral in OTHERS.items() if getattr(config, name, None) not in neutral]
     first = config.forced_bos_token_id
     if first is not None and not crossed:
         others.append("forced_bos_token_id")
@@ -37,6 +37,8 @@ def read_rules(config: Any, options: GenerationOptions, *, crossed: bool) -> tup
         repetition=float(options.repetition_penalty or config.repetition_penalty or 1.0),
         no_repeat=int(config.no_repeat_ngram_size or 0),
         masked=options.schema is not None,
+        min_p=options.min_p,
+        scored=options.log_probabilities,
     )
     return rules, others
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,6 +16,7 @@ from shardmill.core.errors import ModelError, missing_extra
 from shardmill.core.random import COARSE, SLOTS, draw5, make_key
 from shardmill.models.code import loading_options
 from shardmill.models.decoding.controls import Controls
+from shardmill.models.decoding.generation_config import own_stops
 from shardmill.models.decoding.generative import GenerativeFolder, find_limit
 from shardmill.models.decoding.languages import tell_languages
 from shardmill.models.decoding.options import Asked, GenerationOptions
@@ -35,7 +37,8 @@ class TextCodec:
     """Reads and writes texts for one model and one way to generate.
 
     `least_tokens` and `least_new` are the fewest tokens, of prompt and answer together and of the answer; `first` is
-    the token that each answer begins with, that of the language that is asked for.
+    the token that each answer begins with, that of the language that is asked for. `stops` are the caller's and the
+    model's own, which may be names of special tokens.
     """
 
     def __init__(self, folder: GenerativeFolder, options: GenerationOptions) -> None:
@@ -45,10 +48,28 @@ class TextCodec:
         self._crossed, self._options = folder.crossed, options
         self._chats = not folder.crossed and bool(self.tokenizer.chat_template)
         text = {**folder.config, **(folder.config.get("text_config") or {})}
+        self._check_arguments(folder)
         self._embedded = int(text.get("vocab_size", _NO_LIMIT))
         self.limit = find_limit(folder, min(int(self.tokenizer.model_max_length), _NO_LIMIT), options.max_new_tokens)
         self.least_tokens = self.least_new = 0
-        self._tail = max((len(stop.encode()) for stop in options.stops), default=0) + _MORE_TOKENS
+        self._own_stops = own_stops(folder.generation)
+        self.stops = (*options.stops, *self._own_stops)
+        self._tail = max((len(stop.encode()) for stop in self.stops), default=0) + _MORE_TOKENS
+
+    def _check_arguments(self, folder: GenerativeFolder) -> None:
+        """Refuse arguments that the chat template does not read: a word that is misspelt would change nothing."""
+        given = self._options.template_arguments
+        if given and not self._chats:
+            raise ModelError(
+                f"{folder.root.name} has no chat template, which takes arguments.", hint="Leave out template_arguments."
+            )
+        template = self.tokenizer.chat_template
+        told = " ".join(template.values()) if isinstance(template, dict) else str(template)
+        if unread := [name for name in given if not re.search(rf"\b{re.escape(name)}\b", told)]:
+            raise ModelError(
+                f"The chat template of {folder.root.name} reads no {unread[0]!r}.",
+                hint="Leave it out of template_arguments, or look up its name in the template.",
+            )
 
     def encode(self, asked: Sequence[Asked | None], items: Sequence[int] | None = None) -> Encoded:
         """Prompts. `items` number the texts for the draws; without them a prompt's own tokens do."""
@@ -83,7 +104,9 @@ class TextCodec:
         if system and asked[0]["role"] != "system":
             asked = [{"role": "system", "content": system}, *asked]
         try:
-            rendered: str = self.tokenizer.apply_chat_template(list(asked), tokenize=False, add_generation_prompt=True)
+            rendered: str = self.tokenizer.apply_chat_template(
+                list(asked), tokenize=False, add_generation_prompt=True, **self._options.template_arguments
+            )
         except Exception as error:
             # The template is the model's, and may raise anything of its own.
             return _Bad(f"the model's chat template refuses the messages: {str(error)[:200]}")
@@ -110,18 +133,24 @@ class TextCodec:
         added = 0 if self._chats else self.tokenizer.num_special_tokens_to_add()
         return self._controls.fault(text, ids, added)
 
-    def _draw(self, prompts: list[Prompt | None], items: Sequence[int] | None) -> None:
-        """Give each prompt a draw for every new token: a function of the seed and the item."""
+    def draw_again(self, prompts: Sequence[Prompt | None], answer: int) -> list[Prompt | None]:
+        """The same prompts with the draws of a further answer, from 1 on."""
+        found = list(prompts)
+        self._draw(found, None, f"generate {answer}")
+        return found
+
+    def _draw(self, prompts: list[Prompt | None], items: Sequence[int] | None, use: str = "generate") -> None:
+        """Give each prompt a draw for every new token: a function of the seed, the use and the item."""
         at = [i for i, prompt in enumerate(prompts) if prompt is not None]
         numbers = [items[i] if items is not None else _number(prompts[i]) for i in at]
-        ids, key = np.array(numbers, np.uint64), make_key(self._options.seed, "generate")
+        ids, key = np.array(numbers, np.uint64), make_key(self._options.seed, use)
         limit = self._options.max_new_tokens
         blocks = [np.stack(draw5(ids, key, block=block)) for block in range(-(-limit // SLOTS))]
         draws = (np.concatenate(blocks)[:limit].T * COARSE).astype(np.float32)
         for i, row in zip(at, draws, strict=True):
             prompt = prompts[i]
             assert prompt is not None
-            prompts[i] = Prompt(prompt.ids, prompt.limit, row, prompt.least)
+            prompts[i] = replace(prompt, draws=row)
 
     def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
         """The text of some tokens, without special ones and the language that they begin with."""
@@ -131,20 +160,29 @@ class TextCodec:
 
     def reaches_stop(self, made: Made) -> bool:
         """Whether a stop string is among the last tokens."""
-        text = self.decode(made.ids[-self._tail :])
-        return any(stop in text for stop in self._options.stops)
+        return self._has_stop(made.ids[-self._tail :])
+
+    def _has_stop(self, ids: NDArray[np.int64]) -> bool:
+        text = self.decode(ids)
+        if any(stop in text for stop in self._options.stops):
+            return True
+        if not self._own_stops:
+            return False
+        whole: str = self.tokenizer.decode(list(ids), skip_special_tokens=False)
+        return any(stop in whole for stop in self._own_stops)
 
     def finish(self, prompt: Prompt, made: Made) -> Completion:
         """The answer, which ends before the first stop string."""
         ids, text = made.ids, self.decode(made.ids)
         reason = "stop" if made.ended else "length"
-        stops = self._options.stops
-        if any(stop in text for stop in stops):
+        if self.stops and self._has_stop(ids):
             # Rows are looked at every few steps; those after the stop string do not count.
-            while any(stop in (shorter := self.decode(ids[:-1])) for stop in stops):
-                ids, text = ids[:-1], shorter
-            text, reason = text[: min(text.index(stop) for stop in stops if stop in text)], "stop"
-        return Completion(text, ids, reason, len(prompt.ids))
+            while self._has_stop(ids[:-1]):
+                ids = ids[:-1]
+            text, reason = self.decode(ids), "stop"
+            text = text[: min((text.index(stop) for stop in self.stops if stop in text), default=len(text))]
+        scores = None if made.scores is None else made.scores[: len(ids)]
+        return Completion(text, ids, reason, len(prompt.ids), scores)
 
 
 def _number(prompt: Prompt | None) -> int:

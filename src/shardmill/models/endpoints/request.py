@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardmill.core.errors import UsageError
@@ -31,6 +31,8 @@ class PromptRequest:
     seed: int | None = None
     stop: Sequence[str] = ()
     schema: Mapping[str, Any] | None = None
+    log_probabilities: bool = False
+    template_arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -52,6 +54,10 @@ class PromptRequest:
             asked["seed"] = self.seed
         if self.stop:
             asked["stop"] = list(self.stop)
+        if self.log_probabilities:
+            asked["logprobs"] = 0 if isinstance(self.prompt, str) else True
+        if self.template_arguments:
+            asked["chat_template_kwargs"] = dict(self.template_arguments)
         if self.schema is not None:
             wanted = {"name": "answer", "schema": self.schema, "strict": is_strict(self.schema)}
             asked["response_format"] = {"type": "json_schema", "json_schema": wanted}
@@ -60,12 +66,13 @@ class PromptRequest:
 
 @dataclass(frozen=True, slots=True)
 class PromptAnswer:
-    """A text, why it ends (stop, length), and the tokens that the server counted."""
+    """A text, why it ends (stop, length), the tokens that the server counted, and their log-probabilities if asked."""
 
     text: str
     finish_reason: str
     tokens_in: int = 0
     tokens_out: int = 0
+    scores: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,8 @@ def read_answer(body: bytes) -> PromptAnswer | PromptRefusal:
         text, refusal = message.get("content") or "", message.get("refusal")
         tokens = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
         finish = str(choice.get("finish_reason") or "stop")
+        told = choice.get("logprobs") or {}
+        scores = tuple(told.get("token_logprobs") or (float(each["logprob"]) for each in told.get("content") or ()))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise BrokenAnswer(f"its answer is not a completion: {shorten(_text(body), 120)}") from error
     if not isinstance(text, str):
@@ -94,7 +103,7 @@ def read_answer(body: bytes) -> PromptAnswer | PromptRefusal:
         return PromptRefusal("the server's content filter stopped the answer", *tokens)
     if refusal:
         return PromptRefusal(f"the model refused: {shorten(str(refusal), MOST_WORDS)}", *tokens)
-    return PromptAnswer(text, finish, *tokens)
+    return PromptAnswer(text, finish, *tokens, scores)
 
 
 def read_error(body: bytes) -> tuple[str, str]:

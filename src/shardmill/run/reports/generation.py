@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardmill.core.console import count
 from shardmill.ledger import Ledger
@@ -56,8 +58,13 @@ def read_generation(ledger: Ledger, plan: Plan, status: Status) -> Generation | 
     lengths = np.zeros(32, np.int64)
     answers = tokens = longest = empty = 0
     for batch in read_rows(ledger, plan, [_REASON, _TOKENS]):
-        reasons.update(batch.column(_REASON).drop_null().to_pylist())
-        made = batch.column(_TOKENS).drop_null().to_numpy(zero_copy_only=False)
+        # Where a prompt has several answers, columns are lists.
+        why, counts = (
+            pc.list_flatten(column) if pa.types.is_list(column.type) else column
+            for column in (batch.column(_REASON), batch.column(_TOKENS))
+        )
+        reasons.update(why.drop_null().to_pylist())
+        made = counts.drop_null().to_numpy(zero_copy_only=False)
         positive = made[made > 0]
         lengths += np.bincount(np.log2(positive).astype(int), minlength=32)[:32]
         answers, tokens, empty = answers + len(made), tokens + int(made.sum()), empty + len(made) - len(positive)

@@ -88,8 +88,7 @@ class SpanReader:
         pairs = []
         for window in windows:
             own = [*ids[window.first : window.first + window.length], *after]
-            types = np.array([first] * len(head) + [second] * len(own), np.int64)
-            pairs.append(PairTokens(np.array([*head, *own], np.int64), types))
+            pairs.append(self._model.pair([*head, *own], [first] * len(head) + [second] * len(own)))
         pieces = map(tokenizer.id_to_token, ids) if self._continued else ()
         continues = [piece.startswith(self._continued) for piece in pieces] or [False] * len(ids)
         return windows, pairs, PassageTokens.of(passage, offsets, continues)

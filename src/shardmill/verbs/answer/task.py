@@ -26,8 +26,10 @@ from shardmill.models.kinds import READER, RERANKER, check_kind
 from shardmill.models.location import Location, find_model
 from shardmill.models.names import MINILM
 from shardmill.models.pair_networks import check_installed
+from shardmill.models.pair_tokens import type_numerics
 from shardmill.models.retrieval.passages import Passage
 from shardmill.models.retrieval.vectors import normalized
+from shardmill.plan import NUMERICS
 from shardmill.plugins import find_verb
 from shardmill.sources.documents.document import PAGE_BREAK, find_pages
 from shardmill.tasks.base import Agreement, Output, Prepared, Task
@@ -136,12 +138,18 @@ class AnswerTask(Task):
         found = dict(self._searched.identity)
         if self._embedder is not None:
             found |= self._embedder.fingerprint()
+        numerics = [found.pop(NUMERICS, "")]
         for name, location in (("reader", self._reader_at), ("rerank", self._reranker_at)):
             if location is not None:
                 found |= {f"{name} {part}": value for part, value in digest_folder(location.path).items()}
+                numerics.append(type_numerics(location.path))
         if self._writer is not None:
-            found |= {f"generator {part}": value for part, value in self._writer.replies.fingerprint().items()}
-        return found
+            written = self._writer.replies.fingerprint()
+            numerics.append(written.pop(NUMERICS, ""))
+            found |= {f"generator {part}": value for part, value in written.items()}
+        # One entry, since it is the one that says why a run of an earlier version cannot be finished.
+        revisions = ", ".join(dict.fromkeys(filter(None, numerics)))
+        return {**found, NUMERICS: revisions} if revisions else found
 
     @property
     def model_code(self) -> tuple[str, ...]:  # type: ignore[override]

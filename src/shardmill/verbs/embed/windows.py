@@ -68,6 +68,11 @@ class Cutter:
     def __init__(
         self, tokenizer: Tokenizer, prompt: str, window_tokens: int, overlap: int, borders: bool = False
     ) -> None:
+        if tokenizer.chat is not None:
+            raise SpecError(
+                "The model reads each text as a message of a chat, which windows do not support.",
+                hint="Leave out the windows, or split the texts first: shardmill split",
+            )
         limit = tokenizer.limit
         if limit is not None and window_tokens > limit:
             raise SpecError(

@@ -26,6 +26,13 @@ class Prompting(CallOptions):
         metavar="FILE",
         accepts="Mapping[str, Any] | Place",
     )
+    template_arguments: Any = option(
+        None,
+        "Arguments of the model's chat template, as JSON: '{\"enable_thinking\": false}'.",
+        group=PROMPT,
+        metavar="JSON",
+        accepts="Mapping[str, Any] | str",
+    )
 
 
 class GenerateOptions(

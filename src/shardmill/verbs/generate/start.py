@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from shardmill.core.errors import UsageError
 from shardmill.run.request import Request
 from shardmill.run.result import Run
+
+_ARGUMENTS = "Write an object: --template-arguments '{\"enable_thinking\": false}'"
 
 
 def start(request: Request) -> Run:
@@ -21,11 +24,25 @@ def start(request: Request) -> Run:
         text = options.template
     if options.schema_ is not None:
         params["response_schema"] = _read_schema(options.schema_)
+    if options.template_arguments:
+        params["template_arguments"] = read_arguments(options.template_arguments)
     if not params.get("model"):
         raise UsageError("No --model was given.", hint="Pass a folder of a model that generates: --model ./Qwen3-0.6B")
     if not text:
         raise UsageError("No prompt was given.", hint='Write one: --template "Translate into French: {body}"')
     return request.with_work(text=text, params=params).carry_out()
+
+
+def read_arguments(given: object) -> dict[str, object]:
+    """Arguments of a chat template: a mapping, or JSON text."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError as error:
+            raise UsageError(f"--template-arguments is not JSON: {error}.", hint=_ARGUMENTS) from error
+    if not isinstance(given, Mapping):
+        raise UsageError(f"--template-arguments is not an object: {str(given)[:100]}.", hint=_ARGUMENTS)
+    return dict(given)
 
 
 def _read_schema(given: object) -> dict[str, object]:

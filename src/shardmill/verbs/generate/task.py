@@ -31,6 +31,19 @@ OUTPUT = pa.schema(
     ]
 )
 _REASONS = {"stop", "length"}
+# What rounding may add to the log-probability of a token that is certain.
+_MOST_SCORE = 1e-3
+
+
+LOG_PROBABILITIES = "log_probabilities"
+
+
+def output_of(*, answers: int, log_probabilities: bool) -> pa.Schema:
+    """The columns of a reply, with the log-probabilities of its tokens; lists, where a prompt has several answers."""
+    columns = [*OUTPUT, *([pa.field(LOG_PROBABILITIES, pa.list_(pa.float32()))] if log_probabilities else [])]
+    if answers == 1:
+        return pa.schema(columns)
+    return pa.schema([c if c.name == "tokens_in" else c.with_type(pa.list_(c.type)) for c in columns])
 
 
 class GenerateTask(StreamingTask):
@@ -38,10 +51,9 @@ class GenerateTask(StreamingTask):
 
     serves_runs = True
 
-    output = OUTPUT
-
     def __init__(self, **params: Any) -> None:
         self.params = read_params(GenerateParams, params, "generate")
+        self.output = output_of(answers=self.params.answers, log_probabilities=self.params.log_probabilities)
         self._schema = AnswerSchema(self.params.response_schema) if self.params.response_schema is not None else None
 
     @cached_property
@@ -73,6 +85,9 @@ class GenerateTask(StreamingTask):
     def fingerprint(self) -> dict[str, str]:
         return self._replies.fingerprint()
 
+    def follow_model(self) -> dict[str, Any]:
+        return self._replies.follow_model()
+
     def check_installed(self, kind: str) -> None:
         self._replies.check_installed()
 
@@ -97,7 +112,8 @@ class GenerateTask(StreamingTask):
     def stream(self, inputs: Iterator[tuple[int, Any] | None]) -> Iterator[tuple[Sequence[int], Output]]:
         for group in self._replies.stream(inputs):
             numbers = [number for number, _ in group]
-            yield numbers, make_output([reply for _, reply in group], counted=self._replies.counts_tokens)
+            replies = [reply for _, reply in group]
+            yield numbers, make_output(replies, self.output, counted=self._replies.counts_tokens)
 
     @property
     def notes(self) -> list[str]:  # type: ignore[override]
@@ -113,7 +129,8 @@ class GenerateTask(StreamingTask):
 
     def check_rows(self, rows: pa.RecordBatch) -> str | None:
         most_tokens = most_new_tokens(self.params.max_tokens, self._schema)
-        return check_replies(rows, most_tokens, self._schema, own=not self.params.endpoint)
+        own = not self.params.endpoint
+        return check_replies(rows, most_tokens, self._schema, own=own, answers=self.params.answers)
 
     def gpu_bytes(self, precise: bool) -> int | None:
         return self._replies.gpu_bytes(precise)
@@ -122,32 +139,55 @@ class GenerateTask(StreamingTask):
         return self._replies.bytes_per_s(kind, self.params.max_tokens)
 
 
-def make_output(replies: Sequence[Reply], *, counted: bool) -> Output:
+def make_output(replies: Sequence[Reply], schema: pa.Schema, *, counted: bool) -> Output:
     """The rows of some replies; `counted` if the tokens of their prompts were counted before."""
-    columns = [
-        pa.array([reply.text for reply in replies], pa.string()),
-        pa.array([reply.finish_reason for reply in replies], pa.string()),
-        pa.array([reply.tokens_in for reply in replies], pa.int32()),
-        pa.array([reply.tokens_out for reply in replies], pa.int32()),
-    ]
+    answers = [(reply, *reply.others) for reply in replies]
+    told = {
+        "output": [[each.text for each in row] for row in answers],
+        "finish_reason": [[each.finish_reason for each in row] for row in answers],
+        "tokens_in": [row[0].tokens_in for row in answers],
+        "tokens_out": [[each.tokens_out for each in row] for row in answers],
+        LOG_PROBABILITIES: [[list(each.scores) for each in row] for row in answers],
+    }
+    several = pa.types.is_list(schema.field("output").type)
+    columns = []
+    for field in schema:
+        rows: list[Any] = told[field.name]
+        columns.append(pa.array(rows if several or field.name == "tokens_in" else [row[0] for row in rows], field.type))
     return Output(
-        pa.RecordBatch.from_arrays(columns, schema=OUTPUT),
+        pa.RecordBatch.from_arrays(columns, schema=schema),
         {i: reply.fault for i, reply in enumerate(replies) if reply.fault},
-        tokens_out=[reply.tokens_out for reply in replies],
-        tokens_in=() if counted else [reply.tokens_in for reply in replies],
+        tokens_out=[sum(each.tokens_out for each in row) for row in answers],
+        tokens_in=() if counted else [sum(each.tokens_in for each in row) for row in answers],
     )
 
 
-def check_replies(rows: pa.RecordBatch, most_tokens: int, schema: AnswerSchema | None, *, own: bool) -> str | None:
+def check_replies(
+    rows: pa.RecordBatch, most_tokens: int, schema: AnswerSchema | None, *, own: bool, answers: int = 1
+) -> str | None:
     """Whether stored replies have a known reason, a length that is allowed, and fit the schema."""
-    reasons = set(rows.column("finish_reason").drop_null().to_pylist())
+    counts = pc.list_value_length(rows.column("output")).unique().to_pylist() if answers > 1 else []
+    if wrong := {*counts} - {answers, None}:
+        return f"{min(wrong)} answers to a prompt, where {answers} were asked for"
+    reasons, tokens, texts = (
+        pc.list_flatten(rows.column(name)) if answers > 1 else rows.column(name)
+        for name in ("finish_reason", "tokens_out", "output")
+    )
+    if LOG_PROBABILITIES in rows.schema.names:
+        scores = rows.column(LOG_PROBABILITIES)
+        scores = pc.list_flatten(scores) if answers > 1 else scores
+        if own and not pc.list_value_length(scores).equals(tokens):
+            return "another number of log-probabilities than of tokens"
+        if (pc.max(pc.list_flatten(scores)).as_py() or 0.0) > _MOST_SCORE:
+            return "a log-probability above 0"
+    reasons = set(reasons.drop_null().to_pylist())
     if own and reasons - _REASONS:
         return f"an unknown finish_reason, {min(reasons - _REASONS)!r}"
-    longest = pc.max(rows.column("tokens_out")).as_py() or 0
+    longest = pc.max(tokens).as_py() or 0
     if own and longest > most_tokens:
         return f"an answer of {longest:,} tokens, where {most_tokens:,} were asked for"
     if schema is not None:
-        for text in rows.column("output").drop_null().to_pylist():
+        for text in texts.drop_null().to_pylist():
             if (why := schema.why_invalid(text)) is not None:
                 return f"an answer does not fit the schema: {why}"
     return None

@@ -117,6 +117,9 @@ class GenerativeSummaries(SummarizeTask, StreamingTask):
         self.check_rouge()
         return self._replies.fingerprint()
 
+    def follow_model(self) -> dict[str, Any]:
+        return self._replies.follow_model()
+
     def check_installed(self, kind: str) -> None:
         self._replies.check_installed()
 

@@ -49,7 +49,12 @@ class SummaryParams(TranslationParams):
         ge=16,
     )
     max_tokens: int = option(
-        128, "With a generative model: tokens of a summary at most.", group=ANSWER, metavar="N", ge=1
+        128,
+        "With a generative model: tokens of a summary at most.",
+        group=ANSWER,
+        metavar="N",
+        shown="128, or what an encoder-decoder model says itself",
+        ge=1,
     )
     temperature: float | None = option(
         None,
@@ -61,7 +66,9 @@ class SummaryParams(TranslationParams):
         lt=100,
     )
     seed: int = option(0, "Random seed; a summary depends on it and the prompt.", group=ANSWER, metavar="SEED", ge=0)
-    beams: int = option(1, "Beam search with N beams.", group=ANSWER, metavar="N", ge=1)
+    beams: int = option(
+        1, "Beam search with N beams.", group=ANSWER, metavar="N", shown="the model's own, else 1", ge=1
+    )
 
 
 class SummarizeParams(SummaryParams):

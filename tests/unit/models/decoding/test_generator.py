@@ -86,7 +86,7 @@ def test_a_repetition_penalty_is_that_of_generate(folders: dict[str, Path], name
 def test_beams_are_those_of_generate(folders: dict[str, Path], name: str) -> None:
     generator = Generator.open(folders[name], CPU, GenerationOptions(max_new_tokens=8, beams=3))
     made = answers(generator, TEXTS)
-    assert "3 beams" in generator.name
+    assert "rows of 3 beams" in generator.name
     assert [made[i].ids.tolist() for i in range(len(TEXTS))] == generate_one_by_one(
         folders[name], TEXTS, 8, num_beams=3
     )

@@ -38,6 +38,18 @@ def test_float32_is_that_of_generate(kind: str, tmp_path: Path) -> None:
     assert [made[i].ids.tolist() for i in range(len(MANY))] == generate_one_by_one(folder, MANY, 24)
 
 
+@on_a_gpu
+@pytest.mark.parametrize("kind", SHAPES)
+def test_beams_in_float32_are_those_of_generate(kind: str, tmp_path: Path) -> None:
+    ends = {"eos_token_id": [0, *range(20, 480, 3)]}
+    folder = write_generative(tmp_path / kind, kind, generation=ends, **SHAPES[kind])
+    asked = GenerationOptions(max_new_tokens=70, beams=4)
+    generator = Generator.open(folder, Device("cuda", "a GPU", precise=True), asked)
+    assert "of 4 beams" in generator.name
+    made = answers(generator, MANY)
+    assert [made[i].ids.tolist() for i in range(len(MANY))] == generate_one_by_one(folder, MANY, 70, num_beams=4)
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_a_gpu)])
 @pytest.mark.parametrize("kind", SHAPES)
 def test_half_precision_and_compiled_layers_are_as_close_as_generate(kind: str, device: str, tmp_path: Path) -> None:

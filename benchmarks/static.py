@@ -115,7 +115,9 @@ def measure(way: Way, model: Path, texts: Path, out: Path) -> None:
 def _read(out: Path, is_run: bool) -> NDArray[np.float32]:
     from shardmill.run import Run
 
-    column = Run(str(out)).table(["embedding"]).column("embedding") if is_run else pq.read_table(out).column("embedding")
+    column = (
+        Run(str(out)).table(["embedding"]).column("embedding") if is_run else pq.read_table(out).column("embedding")
+    )
     vectors: NDArray[np.float32] = column.combine_chunks().flatten().to_numpy().reshape(len(column), -1)
     return vectors
 
@@ -145,7 +147,8 @@ def main() -> None:
                 measure(way, model, texts, folder / "out")
     ours, table = tried[0].vectors, []
     for way in tried:
-        assert ours is not None and way.vectors is not None
+        assert ours is not None
+        assert way.vectors is not None
         seconds = statistics.median(way.took)
         furthest = float(np.abs(way.vectors - ours).max())
         figures = [f"{seconds:.1f}", f"{asked.rows / seconds:,.0f}", f"{statistics.median(way.busy):.1f}"]

@@ -89,7 +89,9 @@ def write_model2vec(
     return folder
 
 
-def write_static(folder: Path, backend: Any, *more: str, prompts: dict[str, str] | None = None, below: str = "") -> Path:
+def write_static(
+    folder: Path, backend: Any, *more: str, prompts: dict[str, str] | None = None, below: str = ""
+) -> Path:
     """A folder of sentence-transformers: StaticEmbedding and then modules without weights."""
     (folder / below).mkdir(parents=True, exist_ok=True)
     save_file({"embedding.weight": vectors_for(backend)}, folder / below / "model.safetensors")

@@ -61,9 +61,7 @@ def choose_static(folder: ModelFolder, device: Device) -> KernelChoice:
 def check_static(kind: str, name: str) -> None:
     """Refuse a GPU for means of token vectors: to read them from memory is all the work there is."""
     if kind != "cpu":
-        raise ModelError(
-            f"{name} has static embeddings, which are averaged on the CPU.", hint="Say --device cpu."
-        )
+        raise ModelError(f"{name} has static embeddings, which are averaged on the CPU.", hint="Say --device cpu.")
 
 
 def check_without_torch(folder: ModelFolder) -> None:

@@ -138,7 +138,8 @@ class TextEmbedder:
         check_bundled(self.location)
         tokenizer = self.tokenizer
         if self.folder.static is not None:
-            return self._take(choose_static(self.folder, device), device)
+            self._take(choose_static(self.folder, device), device)
+            return
         tried = Tried(self.folder, tokenizer.pad_id, tokenizer.limit, self._golden(), self.skip)
         try:
             choice = choose_kernel(tried, device)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.support.refused import run_refused
 from tests.support.static_models import CORPUS, word_piece, write_model2vec
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "embed_static.py"
 _SCRIPT = """
 import os, signal, sys
 import numpy as np
@@ -37,7 +40,8 @@ assert {commit.kernel for commit in run.ledger.commits.read().values()} == {"num
 table = run.table()
 assert table.column("id").to_pylist() == list(range(49))
 assert table.column("embedding").null_count == 1
-assert run.search("a train left Lyon", k=1)[0].score > 0.5
+hit = run.search(open(f"{made}/asked.txt").read(), k=1)[0]
+assert hit.row == 7 and hit.score > 0.999, hit
 
 windows = shardmill.embed(
     f"{made}/items.jsonl", text="text", model=model, window_tokens=8, overlap=2, max_errors=1, out=f"{made}/windows"
@@ -50,5 +54,17 @@ assert windows.table().num_rows > 2 * 49
 def test_killed_finished_elsewhere_and_proved_without_torch_or_openvino(tmp_path: Path) -> None:
     rows = [{"id": n, "text": f"{text} {n}"} for n, text in enumerate(CORPUS * 4)] + [{"id": 48, "text": "🙂🙂"}]
     (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "asked.txt").write_text(rows[7]["text"])
     model = write_model2vec(tmp_path / "model", word_piece())
     run_refused(tmp_path, _SCRIPT, str(model), str(tmp_path), also=("openvino", "safetensors"))
+
+
+def test_the_example(tmp_path: Path) -> None:
+    rows = [{"reviewerID": f"r{n}", "asin": "a", "reviewText": text} for n, text in enumerate(CORPUS[:4])]
+    (tmp_path / "reviews.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = write_model2vec(tmp_path / "model", word_piece())
+    command = [sys.executable, EXAMPLE, "reviews.jsonl", model, "run"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    first, *hits = said.stdout.splitlines()
+    assert first == "4 rows, verified"
+    assert len(hits) == 3

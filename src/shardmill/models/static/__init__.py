@@ -1,4 +1,4 @@
 """Static embeddings: a text's vector is the mean of its tokens' vectors. There is no network, so NumPy computes it.
 
-Design: docs/design/models-and-kernels.md
+Design: docs/design/kinds-of-models.md
 """

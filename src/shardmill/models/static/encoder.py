@@ -57,7 +57,7 @@ class StaticEncoder(CpuEncoder):
     def _sum(self, flat: NDArray[np.int64], firsts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Reals:
         """The sums of some rows, the longest first."""
         sums = self._table(flat[firsts])
-        # So many rows have more than k tokens.
+        # The number of rows with more than k tokens, by k.
         left = np.searchsorted(-lengths, -np.arange(int(lengths[0])), side="left")
         for k in range(1, int(lengths[0])):
             sums[: left[k]] += self._table(flat[firsts[: left[k]] + k])

@@ -75,9 +75,10 @@ class StoredWeights(Mapping[str, Reals]):
         try:
             # A header of odd length leaves the numbers at an odd address, which not every CPU reads.
             values = data.view(kind) if data.ctypes.data % np.dtype(kind).itemsize == 0 else np.array(data).view(kind)
-            return values.reshape(said["shape"])
+            shaped: NDArray[Any] = values.reshape(said["shape"])
         except ValueError as error:
             raise ModelError(f"The weights {name} do not have their shape.", hint="Fetch the model again.") from error
+        return shaped
 
     def let_go(self) -> None:
         """Give the memory of the files back. Whoever still holds arrays of them reads those pages again."""

@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 
-def run_refused(folder: Path, script: str, *given: str) -> None:
-    """Run a script in a process of its own; what it starts refuses them too. Fails with what the script said."""
-    for name in ("torch", "transformers", "sentence_transformers"):
+def run_refused(folder: Path, script: str, *given: str, also: tuple[str, ...] = ()) -> None:
+    """Run a script in a process of its own. What it starts refuses them too, and what is `also` named.
+
+    Fails with what the script said.
+    """
+    for name in ("torch", "transformers", "sentence_transformers", *also):
         (folder / "refused" / name).mkdir(parents=True)
         (folder / "refused" / name / "__init__.py").write_text(f"raise RuntimeError('{name} was imported')\n")
     places = [str(folder / "refused"), *filter(None, [os.environ.get("PYTHONPATH")])]

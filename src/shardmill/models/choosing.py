@@ -52,6 +52,21 @@ def choose_kernel(model: Tried, device: Device) -> KernelChoice:
     return choose_with_torch(model.reaching(), device)
 
 
+def choose_static(folder: ModelFolder, device: Device) -> KernelChoice:
+    """NumPy, the only way to compute means of token vectors; a reference does it otherwise."""
+    from shardmill.models.static.encoder import BATCH_TOKENS, StaticEncoder, StaticReference
+
+    check_static(device.kind, folder.transformer.name)
+    kernel = StaticReference(folder) if device.reference else StaticEncoder(folder)
+    return KernelChoice(kernel, tell(kernel, ["as asked"] if device.reference else ()), BATCH_TOKENS)
+
+
+def check_static(kind: str, name: str) -> None:
+    """Refuse a GPU for means of token vectors: to read them from memory is all the work there is."""
+    if kind != "cpu":
+        raise ModelError(f"{name} has static embeddings, which are averaged on the CPU.", hint="Say --device cpu.")
+
+
 def check_without_torch(folder: ModelFolder) -> None:
     """Refuse a model that cannot run without torch, or for which OpenVINO is missing."""
     from shardmill.models.plain import read_network

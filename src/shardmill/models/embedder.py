@@ -32,7 +32,7 @@ from shardmill.models.rounded import check_rounds_here, name_arithmetic
 from shardmill.models.window import numerics_revision
 
 if TYPE_CHECKING:
-    from shardmill.models.kernels import Kernel
+    from shardmill.models.kernels import Kernel, KernelChoice
     from shardmill.models.tokenizer import Tokenizer, Tokens
 
 # Weights up to N bytes; workers that share a GPU; cores that each of them needs.
@@ -79,6 +79,10 @@ class TextEmbedder:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer, which cuts texts at the maximum length."""
+        if self.folder.static is not None:
+            from shardmill.models.static.tokenizer import load_static_tokenizer
+
+            return load_static_tokenizer(self.folder.static, self._max_tokens)
         from shardmill.models.tokenizer import load_tokenizer
 
         return load_tokenizer(self.folder, self._max_tokens)
@@ -123,6 +127,10 @@ class TextEmbedder:
         """Refuse a model for which a library is missing here, on a kind of device, `cpu` or `cuda`."""
         if self.rounded:
             check_rounds_here(self.folder, kind, self.location.name)
+        elif self.folder.static is not None:
+            from shardmill.models.choosing import check_static
+
+            check_static(kind, self.location.name)
             _ = self.tokenizer
         elif self.folder.exported is not None:
             from shardmill.models.exported.choosing import check_runs_on
@@ -138,17 +146,25 @@ class TextEmbedder:
 
     def open(self, device: Device) -> None:
         """Load the model, and choose its kernel for this device by comparing vectors of known sentences."""
-        from shardmill.models.choosing import choose_kernel
+        from shardmill.models.choosing import choose_kernel, choose_static
         from shardmill.models.kernels import Tried
 
         check_bundled(self.location)
         tokenizer = self.tokenizer
         rounded = "" if device.precise or device.reference else self.rounded
+        if self.folder.static is not None:
+            if rounded:
+                check_rounds_here(self.folder, device.kind, self.location.name)
+            self._take(choose_static(self.folder, device), device)
+            return
         tried = Tried(self.folder, tokenizer.pad_id, tokenizer.limit, self._golden(), self.skip, rounded)
         try:
             choice = choose_kernel(tried, device)
         except ImportError as error:
             raise missing_extra(error.name or "torch", "embed") from error
+        self._take(choice, device)
+
+    def _take(self, choice: KernelChoice, device: Device) -> None:
         self._device, self._kernel = device, choice.kernel
         self.batch_budget, self.padded = choice.batch_budget, choice.kernel.padded
         self._choice = choice.why
@@ -221,7 +237,7 @@ class TextEmbedder:
 
     def gpu_bytes(self, precise: bool) -> int | None:
         """In float32, and once more in half precision if that is compared with it; None for what runs on CPUs only."""
-        if self.rounded or self.folder.exported is not None:
+        if self.rounded or self.folder.exported is not None or self.folder.static is not None:
             return None
         dtype = self.folder.config.get("dtype") or self.folder.config.get("torch_dtype")
         weights = self._weights_bytes // (2 if dtype in ("float16", "bfloat16") else 4)

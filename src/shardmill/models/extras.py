@@ -15,6 +15,8 @@ from shardmill.models.plain import read_network
 def extras_of_encoder(model: str, gpu: bool) -> tuple[str, ...]:
     """What embeds texts: torch on a GPU, and on a CPU if the model cannot run without."""
     folder = read_folder(find_model(model).path)
+    if folder.static is not None:
+        return ("light",)
     if gpu and folder.exported is None:
         return ("embed",)
     try:

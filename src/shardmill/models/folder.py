@@ -11,6 +11,7 @@ from typing import Any
 from shardmill.core.errors import ModelError
 from shardmill.models.chat import ChatForm, read_form
 from shardmill.models.exported.files import Exported, check_ends, find_exported
+from shardmill.models.static.files import KIND, MODEL2VEC, StaticTable, read_static
 
 # In the order in which sentence-transformers concatenates the vectors of a model with several modes.
 _POOLING_FLAGS = {
@@ -23,7 +24,7 @@ _POOLING_FLAGS = {
 }
 POOLING_MODES = tuple(_POOLING_FLAGS.values())
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid", "LeakyReLU", "ELU", "Mish", "Softplus")
-MODULES = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout")
+MODULES = ("Transformer", "Pooling", "StaticEmbedding", "Dense", "LayerNorm", "Normalize", "Dropout")
 _SENTENCE_CONFIGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 # How sentence-transformers pads a batch, which changes no vector.
 _PADDING = {"padding", "padding_side", "pad_to_multiple_of", "return_attention_mask", "return_tensors"}
@@ -68,7 +69,8 @@ Step = Dense | LayerNorm | Normalize
 class ModelFolder:
     """How a model turns tokens into a vector: the transformer's folder, the pooling and the steps after it.
 
-    `exported` is the network of a folder without safetensors. `chat` says how a text becomes a message of a chat.
+    `exported` is the network of a folder without safetensors; with `static` there is none, only vectors of tokens.
+    `chat` says how a text becomes a message of a chat.
     """
 
     transformer: Path
@@ -85,6 +87,7 @@ class ModelFolder:
     tokenizer_options: dict[str, Any] = field(default_factory=dict)
     exported: Exported | None = None
     chat: ChatForm | None = None
+    static: StaticTable | None = None
 
     @property
     def normalizes(self) -> bool:
@@ -104,6 +107,8 @@ def read_folder(root: Path) -> ModelFolder:
 
 
 def _plain(root: Path) -> ModelFolder:
+    if (said := read_json(root / "config.json", missing={})).get("model_type") == MODEL2VEC:
+        return _static(root, said, ())
     config, exported = _read_transformer(root)
     if exported is not None:
         return _plain_exported(root, config, exported)
@@ -129,25 +134,19 @@ def _plain_exported(root: Path, config: dict[str, Any], exported: Exported) -> M
 
 def _sentence_transformer(root: Path, listed: list[dict[str, str]]) -> ModelFolder:
     kinds = [_module_kind(module, root) for module in listed]
+    folders = [_inside(root, str(module.get("path", ""))) for module in listed]
+    if kinds[:1] == ["StaticEmbedding"] and not {"Transformer", "Pooling", "StaticEmbedding"}.intersection(kinds[1:]):
+        return _static_embedding(root, kinds, folders)
     if kinds[:2] != ["Transformer", "Pooling"] or kinds.count("Transformer") + kinds.count("Pooling") != 2:
         raise ModelError(
             f"{root.name}/modules.json lists {', '.join(kinds)}.",
-            hint="shardmill supports models that begin with one Transformer and one Pooling.",
+            hint="shardmill supports models that begin with one Transformer and one Pooling, or with StaticEmbedding.",
         )
-    folders = [_inside(root, str(module.get("path", ""))) for module in listed]
     transformer = folders[0]
     config, exported = _read_transformer(transformer)
     pooling, width = _pooling(read_json(folders[1] / "config.json"), config, root)
-    steps: list[Step] = []
-    for kind, folder in zip(kinds[2:], folders[2:], strict=True):
-        if kind == "Dense":
-            dense = _dense(folder)
-            steps.append(dense)
-            width = dense.out_features
-        elif kind == "LayerNorm":
-            steps.append(LayerNorm(_weights(folder), int(read_json(folder / "config.json")["dimension"])))
-        elif kind == "Normalize":
-            steps.append(Normalize())
+    steps = _read_steps(kinds[2:], folders[2:])
+    width = next((step.out_features for step in steps[::-1] if isinstance(step, Dense)), width)
     if exported is not None and exported.head.tokens is None and (made := exported.head.sentences) is not None:
         # It was exported with all that the modules do. To normalize twice changes nothing.
         if not pooling.include_prompt:
@@ -158,27 +157,59 @@ def _sentence_transformer(root: Path, listed: list[dict[str, str]]) -> ModelFold
         pooling, width = Pooling(()), made.width or _width(config, root)
         steps = [step for step in steps if isinstance(step, Normalize)]
     sentence = _sentence_config(transformer)
-    whole = read_json(root / "config_sentence_transformers.json", missing={})
-    prompts = {"query": "", "document": ""} | {k: v or "" for k, v in (whole.get("prompts") or {}).items()}
-    default = whole.get("default_prompt_name")
-    if default is not None and default not in prompts:
-        raise ModelError(f"The default prompt {default!r} of {root.name} is not among its prompts.")
     return ModelFolder(
         transformer,
         config,
         pooling,
         tuple(steps),
         width,
+        **_read_prompts(root),
         max_tokens=sentence.get("max_seq_length"),
         lower_case=bool(sentence.get("do_lower_case")),
-        truncate_width=whole.get("truncate_dim"),
-        prompts=prompts,
-        default_prompt=default,
         config_options=_options(sentence, "config_kwargs", "config_args"),
         tokenizer_options=_options(sentence, "processor_kwargs", "tokenizer_args"),
         exported=exported,
         chat=read_form(root.name, sentence),
     )
+
+
+def _read_prompts(root: Path) -> dict[str, Any]:
+    """What a folder says of prompts, and of the dimensions to keep."""
+    whole = read_json(root / "config_sentence_transformers.json", missing={})
+    prompts = {"query": "", "document": ""} | {k: v or "" for k, v in (whole.get("prompts") or {}).items()}
+    default = whole.get("default_prompt_name")
+    if default is not None and default not in prompts:
+        raise ModelError(f"The default prompt {default!r} of {root.name} is not among its prompts.")
+    return {"truncate_width": whole.get("truncate_dim"), "prompts": prompts, "default_prompt": default}
+
+
+def _read_steps(kinds: Sequence[str], folders: Sequence[Path]) -> list[Step]:
+    """The steps after pooling; a Dropout does nothing."""
+    steps: list[Step] = []
+    for kind, folder in zip(kinds, folders, strict=True):
+        if kind == "Dense":
+            steps.append(_dense(folder))
+        elif kind == "LayerNorm":
+            steps.append(LayerNorm(_weights(folder), int(read_json(folder / "config.json")["dimension"])))
+        elif kind == "Normalize":
+            steps.append(Normalize())
+    return steps
+
+
+def _static_embedding(root: Path, kinds: Sequence[str], folders: Sequence[Path]) -> ModelFolder:
+    """As sentence-transformers computes it, unless model2vec wrote the folder."""
+    said = read_json(folders[0] / "config.json", missing={})
+    if said.get("model_type") == MODEL2VEC and set(kinds[1:]) <= {"Normalize", "Dropout"}:
+        return _static(folders[0], said, ())
+    return _static(folders[0], {"model_type": KIND}, _read_steps(kinds[1:], folders[1:]), **_read_prompts(root))
+
+
+def _static(folder: Path, config: dict[str, Any], steps: Sequence[Step], **said: Any) -> ModelFolder:
+    table = read_static(folder, config, model2vec=config["model_type"] == MODEL2VEC)
+    if table.model2vec and config.get("normalize"):
+        steps = [Normalize()]
+    width = next((step.out_features for step in reversed(steps) if isinstance(step, Dense)), table.width)
+    return ModelFolder(folder, config, Pooling(()), tuple(steps), width, static=table, **said)
 
 
 def _module_kind(module: dict[str, str], root: Path) -> str:

@@ -37,6 +37,8 @@ def check_rounds_here(folder: ModelFolder, kind: str, name: str) -> None:
         raise ModelError("int8 runs on CPUs only.", hint="Give --device cpu, or leave out --precision int8.")
     if not multiplies_bytes():
         raise ModelError(f"int8 needs a CPU with VNNI, AMX or i8mm, which {cpu_model()} has not.", hint=_HINT)
+    if folder.static is not None:
+        raise ModelError(f"int8 is for networks; {name} has none, only vectors of tokens.", hint=_HINT)
     if folder.exported is not None:
         raise ModelError(f"int8 needs safetensors; {name} has only ONNX or OpenVINO files.", hint=_HINT)
     check_light()

@@ -475,7 +475,8 @@ def embed(
     where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
     limit: Take the first N items of those that where= and take= leave.
-    model: A sentence-transformers folder, its URL (s3://…), or a hub name. Default: all-MiniLM-L6-v2.
+    model: A folder of sentence-transformers or model2vec, its URL (s3://…), or a hub name. Default: all-
+        MiniLM-L6-v2.
     prompt: The name of one of the model's prompts, or a text to put first.
     max_tokens: Tokens of a text at most. Default: the model's limit.
     window_tokens: Cut texts into windows of N tokens, including prompt and special tokens.
@@ -736,7 +737,8 @@ def load(
         quarantine.
     index: Built after the load: hnsw, ivfflat or none. Default: hnsw.
     rebuild_indexes: Drop existing indexes and build them after the load.
-    model: A sentence-transformers folder, its URL (s3://…), or a hub name. Default: all-MiniLM-L6-v2.
+    model: A folder of sentence-transformers or model2vec, its URL (s3://…), or a hub name. Default: all-
+        MiniLM-L6-v2.
     prompt: The name of one of the model's prompts, or a text to put first.
     max_tokens: Tokens of a text at most. Default: the model's limit.
     window_tokens: Cut texts into windows of N tokens, including prompt and special tokens.

@@ -16,6 +16,7 @@ from shardmill.core.errors import ModelError
 Reals = NDArray[np.float32]
 
 _TYPES: dict[str, Any] = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64}
+_WHOLE: dict[str, Any] = {"I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64}
 
 
 def read_weights(place: Path) -> StoredWeights:
@@ -52,23 +53,32 @@ class StoredWeights(Mapping[str, Reals]):
             raise ModelError(f"{path} cannot be read: {error}.", hint="Fetch the model again.") from error
 
     def __getitem__(self, name: str) -> Reals:
-        data, said = self._places[name]
-        kind = _TYPES.get(said["dtype"])
-        if kind is None:
+        kind = self._places[name][1]["dtype"]
+        if kind not in _TYPES:
             raise ModelError(
-                f"The weights {name} are stored as {said['dtype']}, which only torch reads.",
+                f"The weights {name} are stored as {kind}, which only torch reads.",
                 hint="Choose the model without quantisation.",
             )
-        try:
-            # A header of odd length leaves the numbers at an odd address, which not every CPU reads.
-            values = data.view(kind) if data.ctypes.data % np.dtype(kind).itemsize == 0 else np.array(data).view(kind)
-            values = values.reshape(said["shape"])
-        except ValueError as error:
-            raise ModelError(f"The weights {name} do not have their shape.", hint="Fetch the model again.") from error
-        if said["dtype"] == "BF16":
+        values = self._view(name, _TYPES[kind])
+        if kind == "BF16":
             values = (values.astype(np.uint32) << 16).view(np.float32)
         numbers: Reals = values.astype(np.float32, copy=False)
         return numbers
+
+    def whole_numbers(self, name: str) -> NDArray[Any] | None:
+        """An array that is stored as integers, as it is; None for any other."""
+        kind = _WHOLE.get(self._places[name][1]["dtype"])
+        return None if kind is None else self._view(name, kind)
+
+    def _view(self, name: str, kind: Any) -> NDArray[Any]:
+        data, said = self._places[name]
+        try:
+            # A header of odd length leaves the numbers at an odd address, which not every CPU reads.
+            values = data.view(kind) if data.ctypes.data % np.dtype(kind).itemsize == 0 else np.array(data).view(kind)
+            shaped: NDArray[Any] = values.reshape(said["shape"])
+        except ValueError as error:
+            raise ModelError(f"The weights {name} do not have their shape.", hint="Fetch the model again.") from error
+        return shaped
 
     def let_go(self) -> None:
         """Give the memory of the files back. Whoever still holds arrays of them reads those pages again."""

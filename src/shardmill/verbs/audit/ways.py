@@ -71,6 +71,8 @@ def find_ways(embedder: TextEmbedder) -> Iterator[Way]:
 
 def _poolings(embedder: TextEmbedder) -> Iterator[Way]:
     own = embedder.folder.pooling
+    if not own.modes:
+        return  # The network pools by itself, or there is none.
     if len(own.modes) > 1 and any(isinstance(step, Dense | LayerNorm) for step in embedder.folder.steps):
         return
     named = "+".join(own.modes)

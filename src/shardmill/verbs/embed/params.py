@@ -18,7 +18,7 @@ class EmbedParams(Params):
 
     model: str = option(
         MINILM,
-        "A sentence-transformers folder, its URL (s3://…), or a hub name.",
+        "A folder of sentence-transformers or model2vec, its URL (s3://…), or a hub name.",
         group=MODEL,
         metavar="MODEL",
         common=True,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from shardmill.core.devices import Device
-from shardmill.core.errors import SpecError, missing_extra
+from shardmill.core.errors import ModelError, SpecError, missing_extra
 from shardmill.models.code import names_of_code
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder, read_transformer_config
@@ -68,6 +68,11 @@ class TrainTask(LongTask):
     @cached_property
     def _folder(self) -> ModelFolder:
         folder = read_folder(self._location.path)
+        if folder.static is not None:
+            raise ModelError(
+                f"{self._location.name} has static embeddings, which are not trained here.",
+                hint="Choose a model with a transformer.",
+            )
         read_transformer_config(folder.transformer)  # Refuses what has no safetensors.
         return folder
 

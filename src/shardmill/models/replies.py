@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import DeviceOutOfMemory, SpecError, missing_extra
@@ -27,13 +27,12 @@ from shardmill.models.decoding.options import Asked, GenerationOptions
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.installed import check_torch
 from shardmill.models.location import Location, find_model
+from shardmill.models.reply import Key, Reply, join_answers, stream_answers
 
 if TYPE_CHECKING:
     from shardmill.models.decoding.generator import Generator
     from shardmill.models.decoding.prompt import Completion, Prompt
     from shardmill.models.endpoints import Endpoint, PromptAnswer
-
-Key = TypeVar("Key", bound=Hashable)
 
 # The seats of a model limit its rows by themselves; the worker's budget takes effect once memory has run out.
 _NO_LIMIT = 1 << 31
@@ -44,22 +43,6 @@ _MOST_REQUESTS = 4096
 _READING, _WRITING = {"cpu": 1e11, "cuda": 1e14}, {"cpu": 2e10, "cuda": 1e13}
 _PROMPT_BYTES, _PROMPT_TOKENS = 2_000, 500
 _SERVER_BYTES_PER_S = 50_000.0
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer and why it ended; `fault` says why it must be set aside.
-
-    `scores` are the log-probabilities of its tokens, if asked for. `others` are further answers to its prompt.
-    """
-
-    text: str
-    finish_reason: str
-    tokens_in: int
-    tokens_out: int
-    fault: str = ""
-    scores: Sequence[float] = ()
-    others: tuple[Reply, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,44 +240,6 @@ class LocalModel:
         each = 2 * self.folder.parameters
         seconds = each * _PROMPT_TOKENS / _READING[kind] + each * max_tokens / 2 / _WRITING[kind]
         return _PROMPT_BYTES / max(seconds, 1e-6)
-
-
-def join_answers(lists: Sequence[Sequence[Any]]) -> list[Any]:
-    """For each prompt, the prompts of all its answers; None where there is no prompt."""
-    return [None if each[0] is None else each for each in zip(*lists, strict=True)]
-
-
-def stream_answers(
-    stream: Callable[[Iterator[tuple[Any, Any] | None]], Iterator[list[tuple[Any, Reply]]]],
-    prompts: Iterator[tuple[Key, Any] | None],
-) -> Iterator[list[tuple[Key, Reply]]]:
-    """Several answers to each prompt: the first, with the `others`, once all are there. One fault is that of all."""
-    under_way: dict[Key, list[Reply | None]] = {}
-
-    def spread() -> Iterator[tuple[Any, Any] | None]:
-        for given in prompts:
-            if given is None:
-                yield None
-                continue
-            key, several = given
-            under_way[key] = [None] * len(several)
-            for number, prompt in enumerate(several):
-                yield (key, number), prompt
-
-    for group in stream(spread()):
-        done = []
-        for (key, number), reply in group:
-            under_way[key][number] = reply
-            if None not in under_way[key]:
-                done.append((key, _join(under_way.pop(key))))
-        if done:
-            yield done
-
-
-def _join(replies: Sequence[Reply | None]) -> Reply:
-    first, *others = (each for each in replies if each is not None)
-    faults = [f"answer {n} of {len(replies)}: {each.fault}" for n, each in enumerate((first, *others), 1) if each.fault]
-    return replace(first, others=tuple(others), fault=faults[0] if faults else "")
 
 
 def _with_retries(

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardmill.models.decoding.options import GenerationOptions
-from shardmill.models.replies import Replies, Reply, open_replies
+from shardmill.models.replies import Replies, open_replies
+from shardmill.models.reply import Reply
 from shardmill.verbs.answer.retriever import FoundPassage
 
 _MOST_TOKENS = 128

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from shardmill.core.devices import Device
 from shardmill.models.answer_schema import AnswerSchema
 from shardmill.models.decoding.options import Asked
-from shardmill.models.replies import Replies, Reply, most_new_tokens, open_replies
+from shardmill.models.replies import Replies, most_new_tokens, open_replies
+from shardmill.models.reply import Reply
 from shardmill.tasks.base import Agreement, Output, Prepared, StreamingTask
 from shardmill.tasks.params import read_params
 from shardmill.verbs.generate.params import GenerateParams

@@ -14,7 +14,8 @@ import pyarrow as pa
 from shardmill.core.devices import Device
 from shardmill.core.errors import SpecError
 from shardmill.models.decoding.options import GenerationOptions
-from shardmill.models.replies import EncodedPrompts, LocalModel, Replies, Reply, open_replies
+from shardmill.models.replies import EncodedPrompts, LocalModel, Replies, open_replies
+from shardmill.models.reply import Reply
 from shardmill.tasks.base import Agreement, Output, Prepared, StreamingTask
 from shardmill.verbs.summarize.base import NO_SENTENCE, SummarizeTask
 from shardmill.verbs.summarize.windows import CHARACTERS_PER_TOKEN, cut_windows

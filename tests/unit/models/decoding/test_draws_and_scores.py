@@ -22,7 +22,8 @@ from shardmill.models.decoding.generator import Generator  # noqa: E402
 from shardmill.models.decoding.options import GenerationOptions  # noqa: E402
 from shardmill.models.decoding.texts import TextCodec  # noqa: E402
 from shardmill.models.endpoints.request import PromptRequest, read_answer  # noqa: E402
-from shardmill.models.replies import LocalModel, RemoteModel, Reply, stream_answers  # noqa: E402
+from shardmill.models.replies import LocalModel, RemoteModel  # noqa: E402
+from shardmill.models.reply import Reply, stream_answers  # noqa: E402
 from tests.support.generative_models import CHAT, write_generative  # noqa: E402
 from tests.unit.models.decoding.test_generator import TEXTS, answers  # noqa: E402
 

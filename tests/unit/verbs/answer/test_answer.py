@@ -16,7 +16,7 @@ from shardmill.core.sentences import split_sentences
 from shardmill.models.kinds import READER, RERANKER, check_kind
 from shardmill.models.location import find_model
 from shardmill.models.pairs import PairModel
-from shardmill.models.replies import Reply
+from shardmill.models.reply import Reply
 from shardmill.models.retrieval.passages import Passage, PassageIndex
 from shardmill.run import Run
 from shardmill.verbs.answer.reader import SpanReader

@@ -1139,6 +1139,10 @@ def summarize(
         taken.
     seed: Random seed; a summary depends on it and the prompt.
     beams: Beam search with N beams. Default: the model's own, else 1.
+    source_language: Of a model that translates (NLLB, M2M100, mBART-50): the code of the language of the texts.
+        Default: the tokenizer's own.
+    target_language: Of a model that translates: the code of the language of the answers, such as fra_Latn, fr or
+        fr_XX. Default: the model's own, if it has one.
     group_by: Also summarize the summaries of all items that share this column.
     endpoint: An OpenAI-compatible server that has the model: http://host:8000/v1.
     key_variable: The environment variable with the server's key. Default: OPENAI_API_KEY.

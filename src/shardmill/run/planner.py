@@ -156,7 +156,7 @@ def _make_plan(
         if work.keep != fields.keep:
             fields = replace(fields, keep=work.keep, wanted=work.fields)
             stat = replace(stat, columns={name: stat.columns[name] for name in column_names(fields)})
-    if any(name not in work.params for name in task.settles):
+    if any(name not in work.params for name in task.settles) and not _is_settled(work, like):
         found = task.settle(lambda: _first_rows(open_source(stat, fields, work.max_item_bytes), task))
         work = work.model_copy(update={"params": {**work.params, **found}})
         task = open_task(work.task, work.params)
@@ -240,6 +240,11 @@ def _settle_fields(work: Work, like: Plan | None, read_as: str | None) -> tuple[
     elif "fields" in missing:
         params["fields"] = [] if work.group_by else list(list_columns(work.source, work.query, read_as, work.config))
     return open_task(work.task, params), work.model_copy(update={"params": params})
+
+
+def _is_settled(work: Work, like: Plan | None) -> bool:
+    """Whether a run began with these parameters: what it left open, before that could be settled, stays open."""
+    return bool(work.edition) or (like is not None and like.work.task == work.task and like.work.params == work.params)
 
 
 def _first_rows(source: Source, task: Task) -> pa.RecordBatch:

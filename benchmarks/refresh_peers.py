@@ -277,14 +277,11 @@ def main() -> None:
     describe_machine()
     # Not resolved: the interpreter of an environment is a link.
     asked.model, asked.peers = str(Path(asked.model).resolve()), str(Path(asked.peers).absolute())
-    names = [kind.name for kind in ENGINES]
     with tempfile.TemporaryDirectory() as place:
-        measured = measure(asked, Path(place))
-        misses = find_misses(asked, Path(place))
-    head = ["", "first run", "computed", "nothing changed", "computed", "the next day", "computed", "the result"]
-    print_table(head, measured)
-    print()
-    print_table(["changed", *names], misses)
+        head = ["", "first run", "computed", "nothing changed", "computed", "the next day", "computed", "the result"]
+        print_table(head, measure(asked, Path(place)))
+        print(flush=True)
+        print_table(["changed", *(kind.name for kind in ENGINES)], find_misses(asked, Path(place)))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 The work asks for them, so nothing else may write its rows: what cannot compute in them is refused by name.
 
-Design: docs/design/models-and-kernels.md
+Design: docs/design/precisions.md
 """
 
 from __future__ import annotations

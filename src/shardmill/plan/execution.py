@@ -241,7 +241,7 @@ class Computing(ExecutionOptions):
 class ComputingVectors(Computing):
     """The same, and a precision that gives another result: `settle_precision` makes it a part of the work."""
 
-    precision: Literal["auto", "float32", "int8"] = option(
+    precision: Literal["auto", "float32", "int8"] = option(  # type: ignore[assignment]
         "auto",
         "auto, float32 (exact, slower), or int8 (CPUs with VNNI, AMX or i8mm; other vectors, so another run).",
         group=LIMITS,

@@ -1,6 +1,6 @@
 """What a precision costs that a user asked for: vectors of a sample beside the same ones in float32.
 
-Design: docs/design/models-and-kernels.md
+Design: docs/design/precisions.md
 """
 
 from __future__ import annotations

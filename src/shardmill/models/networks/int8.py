@@ -4,7 +4,7 @@ Each row of a matrix has a scale of its own, and each token too, computed as it 
 gets the same vector in every batch. OpenVINO computes a product in 8 bits where its input passes through a
 `FakeQuantize` of fixed limits, so a token is divided by its largest number before, and its product multiplied after.
 
-Design: docs/design/models-and-kernels.md
+Design: docs/design/precisions.md
 """
 
 from __future__ import annotations

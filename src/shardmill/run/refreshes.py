@@ -17,7 +17,6 @@ from shardmill.core.errors import (
     RunExists,
     ShardmillError,
     SpecError,
-    StaleResume,
     TaskError,
     UsageError,
 )

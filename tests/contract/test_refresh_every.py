@@ -161,6 +161,9 @@ def test_it_follows_a_source_until_a_signal_ends_it(tmp_path: Path) -> None:
         wait_for(lambda: current(run) == 3)
         wait_for(lambda: noted(run)["edition"] == 3)
         assert (noted(run)["failures"], noted(run)["error"]) == (0, "")
+        # What a refresh did is told after it was noted, and before the next one.
+        third = noted(run)["fresh_at"]
+        wait_for(lambda: noted(run)["fresh_at"] > third)
         status, out, said = ended(process, signal.SIGTERM)
     assert status == 75, said
     made = [json.loads(line) for line in out.splitlines()]

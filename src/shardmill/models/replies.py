@@ -163,8 +163,9 @@ class LocalModel:
         found: dict[str, Any] = {}
         if own.temperature is None and own.schema is None and (beams := own_beams(said)) > 1:
             found["beams"] = beams
-        if self.folder.crossed and (most := own_most_new(said)):
-            found["max_tokens"] = most
+        if self.folder.crossed and own.schema is None and (most := own_most_new(said)):
+            positions = self.folder.config.get("max_position_embeddings")
+            found["max_tokens"] = min(most, positions - 1) if isinstance(positions, int) else most
         return found
 
     def check_installed(self) -> None:

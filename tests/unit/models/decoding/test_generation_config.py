@@ -145,6 +145,8 @@ def test_settings_are_where_transformers_finds_them(tmp_path: Path) -> None:
     [
         ("Bart", {"num_beams": 4, "max_length": 142}, {}, {"beams": 4, "max_tokens": 141}),
         ("Bart", {"num_beams": 4, "max_length": 142, "max_new_tokens": 9}, {}, {"beams": 4, "max_tokens": 9}),
+        ("Bart", {"num_beams": 4, "max_length": 2048}, {}, {"beams": 4, "max_tokens": 511}),
+        ("Bart", {"num_beams": 4, "max_length": 142}, {"schema": "{}"}, {}),
         ("Bart", {"num_beams": 1}, {}, {}),
         ("Bart", {"num_beams": 4}, {"temperature": 1.0}, {}),
         ("Bart", {"num_beams": 4}, {"schema": "{}"}, {}),

@@ -82,7 +82,7 @@ class StaticReference(CpuEncoder):
     def encode(self, rows: Rows, skip: int = 0) -> Reals:
         """One vector per row."""
         means = np.stack([self._table.exact(row).mean(axis=0) for row in rows])
-        return self._steps(means).astype(np.float32)  # type: ignore[arg-type]
+        return self._steps(means).astype(np.float32)
 
 
 class TokenVectors:
@@ -111,7 +111,9 @@ class TokenVectors:
     def exact(self, ids: NDArray[Any]) -> NDArray[np.float64]:
         """The same in float64."""
         vectors = self._vectors[self._places(ids)].astype(np.float64)
-        return vectors if self._weights is None else vectors * self._weights[ids, None].astype(np.float64)
+        if self._weights is not None:
+            vectors *= self._weights[ids, None]
+        return vectors
 
     def _places(self, ids: NDArray[Any]) -> NDArray[Any]:
         return ids if self._mapping is None else self._mapping[ids]

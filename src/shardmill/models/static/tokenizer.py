@@ -96,6 +96,6 @@ def _find_unknown(backend: Any, text: str) -> int | None:
     """The id of the token for what is not in the vocabulary."""
     if hasattr(backend.model, "unk_token"):
         token = backend.model.unk_token
-        return None if token is None else backend.token_to_id(token)  # type: ignore[no-any-return]
+        return None if token is None else backend.token_to_id(token)
     said = json.loads(text)["model"].get("unk_id")
     return said if isinstance(said, int) else None

@@ -35,8 +35,7 @@ def embed(source: Path, field: str, model: str, precision: str, out: Path) -> tu
     busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     parts = sorted((out / "parts").glob("*.parquet"))
     vectors = [pq.read_table(part, columns=["embedding"])["embedding"].combine_chunks() for part in parts]
-    there = [part.drop_null() for part in vectors]
-    made = np.concatenate([part.values.to_numpy().reshape(len(part), -1) for part in there])
+    made = np.concatenate([part.values.to_numpy(zero_copy_only=False).reshape(len(part), -1) for part in vectors])
     (commit, *_) = sorted((out / "commits").glob("*.json"))
     return took, busy, str(json.loads(commit.read_text()).get("kernel", "")), made
 
@@ -69,8 +68,10 @@ def main() -> None:
     rows = []
     for precision, (wall, busy) in best.items():
         kernel, vectors = made[precision]
-        close = cosines(vectors, exact)
-        stays = share_that_stays(exact[:_NEAREST_AMONG], vectors[:_NEAREST_AMONG])
+        # A text that could not be embedded has no vector.
+        there = np.isfinite(exact).all(axis=1) & np.isfinite(vectors).all(axis=1)
+        close = cosines(vectors[there], exact[there])
+        stays = share_that_stays(exact[there][:_NEAREST_AMONG], vectors[there][:_NEAREST_AMONG])
         gain = f"{best['float32'][1] / busy:.2f}x"
         figures = [f"{wall:.1f}", f"{busy:.1f}", gain, f"{close.min():.5f}", f"{close.mean():.5f}", f"{stays:.1%}"]
         rows.append([precision, kernel, *figures])

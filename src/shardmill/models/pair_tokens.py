@@ -17,8 +17,6 @@ from shardmill.models.backend import Backend, names_types
 from shardmill.models.folder import read_transformer_config
 
 Ints = NDArray[np.int64]
-# Raised when the logits of pairs change. Revision 1, which was not recorded, gave the types of tokens to all models.
-_REVISION = "pairs 2"
 # Families that do not tell the two texts apart; of others, a config.json without `type_vocab_size` says nothing.
 _UNTYPED = {"deberta-v2", "distilbert", "modernbert", "mpnet"}
 
@@ -34,14 +32,14 @@ class PairTokens:
 class PairTokenizer:
     """A folder's tokenizer. `longest` is the maximum number of tokens by its files, huge if they give none.
 
-    `typed` says whether a model gets the types.
+    `typed` says whether a model gets the types; without `named_types` all models do, as in runs of earlier versions.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, *, named_types: bool = True) -> None:
         self.tokenizer, self.longest = backend.tokenizer, backend.longest
         self._side = "left" if backend.from_left else "right"
         self._pad_id = backend.pad_id or 0
-        self.typed = backend.typed
+        self.typed = backend.typed or not named_types
 
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], limit: int) -> list[PairTokens]:
         """Tokenize pairs; of one with more than `limit` tokens, the longer text is cut."""
@@ -66,8 +64,8 @@ class PairTokenizer:
         return ids, real.astype(np.int64), types
 
 
-def type_numerics(folder: Path) -> str:
-    """A fingerprint's `numerics` for pair models whose logits an earlier version computed differently; else ""."""
+def lacks_types(folder: Path) -> bool:
+    """Whether a model reads types that its tokenizer does not name: an earlier version gave them, with other logits."""
     config = read_transformer_config(folder)
     types = config.get("type_vocab_size", 0 if config.get("model_type") in _UNTYPED else 2)
-    return _REVISION if types > 1 and not names_types(folder) else ""
+    return int(types) > 1 and not names_types(folder)

@@ -31,15 +31,16 @@ _BATCH_TOKENS = {"cpu": 4_096, "cuda": 32_768}
 class PairModel:
     """A loaded reader or cross-encoder, with its tokenizer. `limit` is the maximum number of tokens of a pair."""
 
-    def __init__(self, folder: Path, kind: str, device: Device) -> None:
+    def __init__(self, folder: Path, kind: str, device: Device, *, named_types: bool = True) -> None:
         check_kind(folder, kind)
+        self._named_types = named_types
         self._folder, self._budget = folder, _BATCH_TOKENS[device.kind]
         self._network, self._why = choose_network(folder, kind, device, lambda: self._tokens)
         self.limit = min(self._tokens.longest, self._network.longest)
 
     @cached_property
     def _tokens(self) -> PairTokenizer:
-        return PairTokenizer(open_backend(self._folder, {}))
+        return PairTokenizer(open_backend(self._folder, {}), named_types=self._named_types)
 
     @property
     def tokenizer(self) -> Any:

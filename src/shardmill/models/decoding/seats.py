@@ -277,7 +277,7 @@ class Seats:
         at = send(np.array(seats), self.decoder.device)
         told, count, made = (t[at].cpu().numpy() for t in (self._told, self._count, self._made))
         rows = [row[n - m : n] for row, n, m in zip(told, count, made, strict=True)]
-        scores = [None] * len(rows) if self._scores is None else self._scores[at].cpu().numpy()
+        scores: Any = [None] * len(rows) if self._scores is None else self._scores[at].cpu().numpy()
         return [
             Made(row, bool(len(row)) and int(row[-1]) in self._rules.ends, None if own is None else own[: len(row)])
             for row, own in zip(rows, scores, strict=True)

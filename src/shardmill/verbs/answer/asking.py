@@ -10,6 +10,7 @@ from shardmill.core.console import say
 from shardmill.core.passwords import clean_url
 from shardmill.results.search import refuse_empty
 from shardmill.run.searchable import make_searchable
+from shardmill.tasks import open_task
 from shardmill.tasks.kept import KEPT
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def ask(place: str, questions: Sequence[str], *, quiet: bool = True, **params: A
         permission.allow([permission.key_name(key, url)])
         params["endpoint"] = url
     params["over"] = make_searchable(place, quiet=quiet)
+    params |= open_task("answer", params).follow_model()
     with KEPT.use("answer", params, precise=False) as (task, device):
         if not quiet:
             say(f"Answering with the models on {device.name}.")

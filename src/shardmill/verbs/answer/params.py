@@ -70,9 +70,10 @@ class AnswerParams(FindingParams):
     """The parameters of the task.
 
     With an `endpoint`, `generator` is the name that the server knows, and `key_variable` the environment variable with
-    its key.
+    its key. New plans set `named_types` where it matters: pairs have types only if their tokenizer names them.
     """
 
     endpoint: str = ""
     key_variable: str = KEY_VARIABLE
     answer_tokens: int = Field(30, ge=1)
+    named_types: bool = False

@@ -48,8 +48,8 @@ class _Frame:
 class SpanReader:
     """A loaded reader. `most_tokens` is the length of the longest answer."""
 
-    def __init__(self, location: Location, device: Device, most_tokens: int) -> None:
-        self._model = PairModel(location.path, READER, device)
+    def __init__(self, location: Location, device: Device, most_tokens: int, *, named_types: bool = True) -> None:
+        self._model = PairModel(location.path, READER, device, named_types=named_types)
         self._frame = _find_frame(self._model.tokenizer, location.name)
         # Only WordPiece marks pieces that continue a word.
         self._continued = str(getattr(self._model.tokenizer.model, "continuing_subword_prefix", None) or "")

@@ -26,7 +26,7 @@ from shardmill.models.kinds import READER, RERANKER, check_kind
 from shardmill.models.location import Location, find_model
 from shardmill.models.names import MINILM
 from shardmill.models.pair_networks import check_installed
-from shardmill.models.pair_tokens import type_numerics
+from shardmill.models.pair_tokens import lacks_types
 from shardmill.models.retrieval.passages import Passage
 from shardmill.models.retrieval.vectors import normalized
 from shardmill.plan import NUMERICS
@@ -142,7 +142,6 @@ class AnswerTask(Task):
         for name, location in (("reader", self._reader_at), ("rerank", self._reranker_at)):
             if location is not None:
                 found |= {f"{name} {part}": value for part, value in digest_folder(location.path).items()}
-                numerics.append(type_numerics(location.path))
         if self._writer is not None:
             written = self._writer.replies.fingerprint()
             numerics.append(written.pop(NUMERICS, ""))
@@ -150,6 +149,10 @@ class AnswerTask(Task):
         # One entry, since it is the one that says why a run of an earlier version cannot be finished.
         revisions = ", ".join(dict.fromkeys(filter(None, numerics)))
         return {**found, NUMERICS: revisions} if revisions else found
+
+    def follow_model(self) -> dict[str, Any]:
+        places = [each.path for each in (self._reader_at, self._reranker_at) if each is not None]
+        return {"named_types": True} if any(map(lacks_types, places)) else {}
 
     @property
     def model_code(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -177,11 +180,12 @@ class AnswerTask(Task):
         if self._reranker_at is not None:
             from shardmill.models.pairs import PairModel
 
-            self._reranker = PairModel(self._reranker_at.path, RERANKER, device)
+            self._reranker = PairModel(self._reranker_at.path, RERANKER, device, named_types=self.params.named_types)
         if self._reader_at is not None:
             from shardmill.verbs.answer.reader import SpanReader
 
-            self._reader = SpanReader(self._reader_at, device, self.params.answer_tokens)
+            named = self.params.named_types
+            self._reader = SpanReader(self._reader_at, device, self.params.answer_tokens, named_types=named)
         if self._writer is not None:
             self._writer.replies.open(device)
         # A server is asked many questions at once.

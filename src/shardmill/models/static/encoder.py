@@ -110,7 +110,7 @@ class TokenVectors:
 
     def exact(self, ids: NDArray[Any]) -> NDArray[np.float64]:
         """The same in float64."""
-        vectors = self._vectors[self._places(ids)].astype(np.float64)
+        vectors: NDArray[np.float64] = self._vectors[self._places(ids)].astype(np.float64)
         if self._weights is not None:
             vectors *= self._weights[ids, None]
         return vectors

@@ -1,7 +1,8 @@
 """Which tokenizers read the words of a text one by one, and where their words end.
 
 Both are read from the tokenizer's own description. What is not known here is tokenized by the library, text by text.
-Design: docs/design/models-and-kernels.md
+
+Design: docs/design/tokenizing.md
 """
 
 from __future__ import annotations

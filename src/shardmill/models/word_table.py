@@ -103,7 +103,7 @@ class WordTable:
         return (mixed * _SPREAD >> self._shift).astype(np.int64)
 
     def _differ(self, slots: NDArray[np.int64], keys: Lanes) -> NDArray[np.bool_]:
-        differ = self._keys[0][slots] != keys[0]
+        differ: NDArray[np.bool_] = self._keys[0][slots] != keys[0]
         for own, lane in zip(self._keys[1:], keys[1:], strict=True):
             differ |= own[slots] != lane
         return differ

@@ -143,8 +143,12 @@ class Words:
     def _learn(self, cut: Cut, missing: NDArray[np.int64]) -> None:
         every = cut.spellings(missing)
         distinct = dict(zip(reversed(every), reversed(missing.tolist()), strict=True))
-        odd = np.fromiter(map(self._rule.is_odd, distinct), bool, len(distinct))
-        alone = odd | ~np.fromiter(map(self._rule.joins, distinct), bool, len(distinct))
+        odd, joins = np.zeros(len(distinct), bool), np.ones(len(distinct), bool)
+        if self._rule.is_odd is not None:
+            odd = np.fromiter(map(self._rule.is_odd, distinct), bool, len(distinct))
+        if not self._rule.blanks:
+            joins = np.fromiter(map(self._rule.joins, distinct), bool, len(distinct))
+        alone = odd | ~joins
         order, names = np.argsort(alone, kind="stable"), list(distinct)
         words, at = [names[i] for i in order.tolist()], np.fromiter(distinct.values(), np.int64, len(distinct))[order]
         read = self._tokenize(words, int((~alone).sum()))

@@ -1,7 +1,8 @@
 """Which tokenizers read the words of a text one by one, and where their words end.
 
 Both are read from the tokenizer's own description. What is not known here is tokenized by the library, text by text.
-Design: docs/design/models-and-kernels.md
+
+Design: docs/design/tokenizing.md
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Wordwise:
     With `blanks`, words are what is between those characters, which are nothing. Else a word begins with the spaces
     before it, or with all but the first of them if it is `unled`, and `lines` says where it ends beside the ends of
     lines: nowhere (""), "before" the last one or "after" it. `trailing` says that the spaces at the end of a text are
-    nothing, and `spells` that the position of an id in its word is that in the text.
+    nothing, and `spells` that the position of an id in its word is that in the text. `is_odd` tells a word whose ids
+    may depend on what is beside it.
     """
 
     blanks: str = ""
@@ -71,7 +73,7 @@ class Wordwise:
     trailing: bool = False
     spells: bool = True
     unsafe_ids: frozenset[int] = frozenset()
-    is_odd: Callable[[str], bool] = lambda word: False
+    is_odd: Callable[[str], bool] | None = None
 
     @property
     def joint(self) -> str:
@@ -213,7 +215,7 @@ def _between_blanks(backend: Any, normalizers: list[dict[str, Any]], marks: dict
     if " " not in blanks or not _stays_blank(normalize, "\r\n"):
         return None
     clusters = "Precompiled" in _types(normalizers)
-    return Wordwise(blanks=blanks, is_odd=_clings if clusters else _never)
+    return Wordwise(blanks=blanks, is_odd=_clings if clusters else None)
 
 
 def _stays_blank(normalize: Callable[[str], str], blank: str) -> bool:
@@ -335,10 +337,6 @@ def _ends_apart(backend: Any) -> bool:
     described = _describe(backend.post_processor)
     parts = _parts(described, "processors")
     return not any(part.get("trim_offsets") and part.get("add_prefix_space") for part in parts)
-
-
-def _never(word: str) -> bool:
-    return False
 
 
 def _ends_white(word: str) -> bool:

@@ -7,7 +7,7 @@ from shardmill.plan.shared import AllowingCode, Keeping, ReadingTexts, Renewing,
 from shardmill.verbs.embed.params import EmbedParams
 
 
-class EmbedOptions(
+class EmbedOptions(  # type: ignore[misc]
     ComputingVectors, ReadingTexts, TakingPart, EmbedParams, AllowingCode, Keeping, RunOptions, Renewing
 ):
     """What `embed` takes."""

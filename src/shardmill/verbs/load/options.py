@@ -86,7 +86,7 @@ class FolderOfLoad(IntoFolder):
     )
 
 
-class LoadOptions(
+class LoadOptions(  # type: ignore[misc]
     ComputingVectors,
     TextToLoad,
     FinishedRun,

@@ -258,7 +258,7 @@ def _deliver_instead(base: Ledger, plan: Plan) -> str:
     work, to = plan.work, plan.work.to
     verb = ["run", *work.source, "--task", work.task] if ":" in work.task else [work.task, *work.source]
     given = {"query": work.query, "text": work.text, "id": ",".join(work.id), "keep": ",".join(work.keep)}
-    given |= {"where": work.where, "model": work.params.get("model")}
+    given |= {"where": work.where, "model": str(work.params.get("model") or "")}
     options = [word for name, value in given.items() if value for word in (f"--{name}", value)]
     server = str(base.execution().get("to_url") or "")
     place = server if server.startswith("postgres") else "postgresql://USER@HOST/DATABASE"

@@ -143,7 +143,7 @@ class GenerateTask(StreamingTask):
 def make_output(replies: Sequence[Reply], schema: pa.Schema, *, counted: bool) -> Output:
     """The rows of some replies; `counted` if the tokens of their prompts were counted before."""
     answers = [(reply, *reply.others) for reply in replies]
-    told = {
+    told: dict[str, list[Any]] = {
         "output": [[each.text for each in row] for row in answers],
         "finish_reason": [[each.finish_reason for each in row] for row in answers],
         "tokens_in": [row[0].tokens_in for row in answers],
@@ -153,7 +153,7 @@ def make_output(replies: Sequence[Reply], schema: pa.Schema, *, counted: bool) -
     several = pa.types.is_list(schema.field("output").type)
     columns = []
     for field in schema:
-        rows: list[Any] = told[field.name]
+        rows = told[field.name]
         columns.append(pa.array(rows if several or field.name == "tokens_in" else [row[0] for row in rows], field.type))
     return Output(
         pa.RecordBatch.from_arrays(columns, schema=schema),

@@ -55,10 +55,10 @@ def summarize_work(
         return carry_out(work, execution, out, **how)
     if how.pop("refresh", False):
         raise UsageError("--refresh cannot be used with --group-by: an item is a group of rows.", hint="Leave it out.")
-    place = name_folder(out)
+    folder = name_folder(out)
     if work.get("to"):
-        return start_groups({**work, "to": complete_work(work)["to"]}, execution, place, last=load_spec, **how)
-    return start_groups(work, execution, place, **how)
+        return start_groups({**work, "to": complete_work(work)["to"]}, execution, folder, last=load_spec, **how)
+    return start_groups(work, execution, folder, **how)
 
 
 def start_groups(

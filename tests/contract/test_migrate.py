@@ -202,7 +202,9 @@ def test_what_cannot_be_migrated_is_told(docs: Path, models: Path, tmp_path: Pat
     assert_told(shardmill("migrate", docs, "--dims", 99, *ON_CPU), 2, "32")
     assert_told(shardmill("migrate", tmp_path / "nowhere", *new, *ON_CPU), 2, "no run found")
     asked = lines(tmp_path / "asked.jsonl", [{"query": "where?", "gold": "nobody"}])
-    assert_told(shardmill("migrate", docs, *new, "--queries", asked, *ON_CPU), 2, "none of the 1 right items")
+    assert_told(
+        shardmill("migrate", docs, *new, "--queries", asked, *ON_CPU), 2, "lacks all right items of the queries (1)"
+    )
     assert_told(
         shardmill("migrate", docs, *new, "--queries", asked, "--query-text", "text", *ON_CPU),
         *(2, "no column 'text'"),

@@ -24,6 +24,7 @@ from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import LOWEST_TOKEN_COSINES
 from shardmill.models.networks.arrays import ArrayNetwork
 from shardmill.models.networks.graph import build_graph, load_openvino
+from shardmill.models.networks.int8 import Int8Graph
 from shardmill.models.networks.stored import Reals
 from shardmill.models.plain import CpuEncoder, Rows, pad, read_network
 from shardmill.models.pooling import Steps, pool
@@ -120,7 +121,7 @@ class Int8Encoder(CompiledEncoder):
         network, weights = read_network(folder)
         name = folder.transformer.name
         with explain(name):
-            graph = build_graph(network, weights, limit=limit, rounded=True)
+            graph = build_graph(network, weights, limit=limit, operations=Int8Graph)
         super().__init__(graph, folder, pad_id=pad_id, threads=threads, precision="f32")
         if not _multiplies_bytes(self._compiled):
             raise ModelError(f"OpenVINO does not compute {name} in 8 bits on this CPU.")

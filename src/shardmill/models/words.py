@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardmill.models.ragged import Ragged, starts_of
 from shardmill.models.word_table import WordKeys, WordTable
-from shardmill.models.wordwise import Cut, Wordwise, cut_words
+from shardmill.models.wordwise import CutTexts, Wordwise, cut_words
 
 _MOST_WORDS = 1 << 18
 _MOST_BYTES = 96 << 20
@@ -114,7 +114,7 @@ class Words:
         spans = known.spans[at] + np.repeat(cut.count_characters(), counts).astype(np.int32)[:, None]
         return Spelled(Ragged(known.flat[at], starts[cut.first_words]), spans[:, 0], spans[:, 1]), _owners(cut, rows)
 
-    def _look_up(self, cut: Cut) -> tuple[NDArray[np.int64], _Known]:
+    def _look_up(self, cut: CutTexts) -> tuple[NDArray[np.int64], _Known]:
         with self._lock:
             rows, missing = self._find(cut)
             if len(missing):
@@ -126,7 +126,7 @@ class Words:
                 rows, _ = self._find(cut)
             return rows, _Known(self._heads, self._firsts, self._flat, self._spans)
 
-    def _find(self, cut: Cut) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _find(self, cut: CutTexts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The row of each word, and the words that are unknown."""
         longest = int(cut.lengths.max(initial=0))
         rows = self._tables[0].find(_KEYS[0].cut(cut.padded, cut.begins, cut.lengths))
@@ -140,7 +140,7 @@ class Words:
             rows[cut.odd] = _ODD
         return rows, np.flatnonzero(rows < 0)
 
-    def _learn(self, cut: Cut, missing: NDArray[np.int64]) -> None:
+    def _learn(self, cut: CutTexts, missing: NDArray[np.int64]) -> None:
         every = cut.spellings(missing)
         distinct = dict(zip(reversed(every), reversed(missing.tolist()), strict=True))
         odd, joins = np.zeros(len(distinct), bool), np.ones(len(distinct), bool)
@@ -195,7 +195,7 @@ class Words:
         return _Read(counts, flat, (spans - begins[owners][:, None]).astype(np.int32), unsafe)
 
 
-def _owners(cut: Cut, rows: NDArray[np.int64]) -> list[int]:
+def _owners(cut: CutTexts, rows: NDArray[np.int64]) -> list[int]:
     """The texts with a word that is odd."""
     odd = np.flatnonzero(rows == _ODD)
     if not len(odd):

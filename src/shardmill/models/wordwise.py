@@ -86,7 +86,7 @@ class Wordwise:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutTexts:
     """Words of texts, as places in a buffer that goes on after the last of them; the first word of each text."""
 
     padded: NDArray[np.uint8]
@@ -112,7 +112,7 @@ class Cut:
         return np.asarray(counted[self.begins] - counted[first], np.int64)
 
 
-def cut_words(texts: Sequence[str], rule: Wordwise, beyond: int) -> Cut:
+def cut_words(texts: Sequence[str], rule: Wordwise, beyond: int) -> CutTexts:
     """Cut texts into words; `beyond` bytes follow the last one. Text that is not valid Unicode raises UnicodeError."""
     # Each text ends with a space of ours, and so does its last word.
     ended = [text.rstrip(" ") + " " for text in texts] if rule.trailing else [text + " " for text in texts]
@@ -148,7 +148,7 @@ def cut_words(texts: Sequence[str], rule: Wordwise, beyond: int) -> Cut:
         # The one space at the end of a text is a word that would begin after it.
         odd = np.flatnonzero(lengths == 0)
         odd = odd[np.diff(offsets)[np.searchsorted(last, odd)] > 1]
-    return Cut(padded, begins, lengths, np.concatenate([[0], last + 1]), offsets, odd)
+    return CutTexts(padded, begins, lengths, np.concatenate([[0], last + 1]), offsets, odd)
 
 
 def _line_cuts(data: NDArray[np.uint8], lines: str) -> NDArray[np.int64]:

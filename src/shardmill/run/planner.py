@@ -229,6 +229,14 @@ def _follow_model(work: Work, like: Plan | None) -> Work:
     return work.model_copy(update={"params": {**work.params, **found}}) if found else work
 
 
+def settle_like(work: Work, like: Plan) -> Work:
+    """The work of a command with the parameters that planning settled for a plan, if all others are the same.
+
+    What the plan left open, before it could be settled, stays open.
+    """
+    return _settle_fields(_follow_model(work, like), like, like.stat.format)[1]
+
+
 def _settle_fields(work: Work, like: Plan | None, read_as: str | None) -> tuple[Task, Work]:
     """The task and its work, with parameters that the existing plan `like` settled, or all columns as its fields."""
     task, params = open_task(work.task, work.params), dict(work.params)

@@ -30,7 +30,7 @@ from shardmill.results.items import hash_items_of
 from shardmill.results.recovery import recover_lineage
 from shardmill.run.changes import differences, differences_of_work
 from shardmill.run.costs.cost import read_cost
-from shardmill.run.planner import make_plan
+from shardmill.run.planner import make_plan, settle_like
 from shardmill.run.planning import open_placer, permit, refuse_another_model, settle_by_task, write_plan
 from shardmill.run.refreshed import Refreshed
 from shardmill.run.refreshes import note_behind, note_summary, recorded
@@ -98,6 +98,8 @@ def refresh(
     permit(spec, of_model=allow_code)
     placer, devices = open_placer(spec, engine, quiet)
     spec = settle_by_task(spec)
+    if work is not None:
+        spec = _settle_again(spec, plan, devices, quiet)
     new = make_plan(spec, devices, quiet=quiet)
     into = deliveries_of(settings)
     if work is not None:
@@ -167,6 +169,15 @@ def refresh(
     note_summary(ledger, refreshed)
     deliver_edition(ledger, made, spec, into, devices, quiet)
     return refreshed
+
+
+def _settle_again(spec: Spec, plan: Plan, devices: list[Device], quiet: bool) -> Spec:
+    """The spec of a command with what planning settles: as the run has it, or anew if its rows are made otherwise."""
+    work = settle_like(spec.work.model_copy(update={"edition": 0}), plan)
+    if work.params != plan.work.params or open_task(work.task, work.params).fingerprint() != plan.fingerprint:
+        anew = spec.work.model_copy(update={"edition": 0})
+        work = make_plan(Spec(work=anew, execution=spec.execution), devices, quiet=quiet).work
+    return Spec(work=work.model_copy(update={"edition": spec.work.edition}), execution=spec.execution)
 
 
 def _refuse_another_model(base: Ledger, plan: Plan) -> None:
@@ -261,7 +272,7 @@ def _deliver_instead(base: Ledger, plan: Plan) -> str:
     given |= {"where": work.where, "model": str(work.params.get("model") or "")}
     options = [word for name, value in given.items() if value for word in (f"--{name}", value)]
     server = str(base.execution().get("to_url") or "")
-    place = server if server.startswith("postgres") else "postgresql://USER@HOST/DATABASE"
+    place = server if "://" in server else "postgresql://USER@HOST/DATABASE"
     return shell_command(
         *verb, *options, "--out", "RUN", "--into", f"{place}#{to.table if to else ''}_rows", "--refresh"
     )

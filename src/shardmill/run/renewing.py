@@ -69,6 +69,6 @@ def _refuse_unrepeatable(work: dict[str, Any], execution: dict[str, Any]) -> Non
 def _refuse_another(ledger: Ledger, plan: Plan, spec: Spec) -> None:
     """Refuse to complete a run that another command has begun."""
     _, devices = open_placer(spec, None, True)
-    made, other = differences_of_work(plan, make_plan(spec, devices))
+    made, other = differences_of_work(plan, make_plan(spec, devices, like=plan))
     if made or other:
         raise other_work(ledger, [*other, *made], "Complete it first by the options that it was begun with.")

@@ -181,7 +181,7 @@ def test_summarize(meant: Meant) -> None:
             "source": ("n.jsonl",),
             "text": "body",
             "task": "summarize",
-            "params": {"method": "extractive", "sentences": 2, "reference": "highlights"},
+            "params": {"method": "extractive", "sentences": 2, "reference": "highlights", "rouge": 2},
         },
         {"then": ("verify",)},
         "runs/n",
@@ -346,9 +346,11 @@ def test_dedup(meant: Meant) -> None:
         {"source": ("r.jsonl",), "text": "body", "id": "a", "keep": "b"},
         {"then": ("verify",), "workers": "2"},
         "runs/u",
-        {"threshold": 0.7, "exact": True},
+        {"threshold": 0.7, "exact": True, "markup": True},
     )
-    assert meant("dedup r.jsonl --text body --out runs/u")[3] == {"threshold": 0.8}
+    assert meant("dedup r.jsonl --text body --out runs/u")[3] == {"threshold": 0.8, "markup": True}
+    # What is False is left out here.
+    assert meant("dedup r.jsonl --text body --strip-markup --out runs/u")[3] == {"threshold": 0.8}
 
 
 def test_augment(meant: Meant) -> None:

@@ -37,27 +37,19 @@ def build_graph(
     *,
     typed: bool = False,
     limit: int | None = None,
-    rounded: bool = False,
+    operations: type[Graph] | None = None,
 ) -> Any:
     """The graph of a network: ids and mask of a padded batch (and types, if `typed`) to its result.
 
-    Texts have at most `limit` tokens, or as many as the network is meant for. If `rounded`, layers multiply in 8 bits.
+    Texts have at most `limit` tokens, or as many as the network is meant for. Its nodes are those of `operations`.
     """
     library = load_openvino()
-    on = _graph_of(rounded)(limit or network.longest, weights)
+    on = (operations or Graph)(limit or network.longest, weights)
     ids, mask = on.parameter("input_ids"), on.parameter("attention_mask")
     types = on.parameter("token_type_ids") if typed else None
     result = run(network, on, ids, mask, types)
     given = [ids, mask, *([types] if types is not None else [])]
     return library.Model([result], given)
-
-
-def _graph_of(rounded: bool) -> type[Graph]:
-    if not rounded:
-        return Graph
-    from shardmill.models.networks.int8 import Int8Graph
-
-    return Int8Graph
 
 
 class Graph(Operations[Any]):

@@ -42,7 +42,9 @@ def _ended(site: TestSite, job: str) -> tuple[Any, str]:
 
     def find() -> Any:
         status = site.cluster.json("-n", site.namespace, "get", "job", job)["status"]
-        return status if any(each["status"] == "True" for each in status.get("conditions", ())) else None
+        # Other conditions come before its pods are counted.
+        held = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
+        return status if held & {"Complete", "Failed"} else None
 
     status = watch_for(find)
     pods = site.cluster.json("-n", site.namespace, "get", "pods", "-l", f"job-name={job}")["items"]

@@ -351,7 +351,7 @@ def parse_tables(text: str, path: str, known: Sequence[str]) -> dict[str, dict[s
 def _missing(name: str) -> SpecError:
     hint = "Set it on the command line or in [work] of the spec."
     if name == "text":
-        hint = "Name the field that holds it: --text FIELD, or text in [work] of the spec."
+        hint = "Name the field that holds it: --text FIELD (of documents: --text text), or text in [work] of the spec."
     return SpecError(f"No {name} was given.", hint=hint)
 
 

@@ -23,12 +23,10 @@ _TOGETHER = 256
 _LONG_TOKENS = 128
 
 
-class StaticEncoder(CpuEncoder):
-    """Sums in float32, in the order of the tokens, so that a vector does not depend on the texts beside it."""
+class _OfTokens(CpuEncoder):
+    """Means of the vectors of tokens, and the steps after them."""
 
     padded = False
-    name = "numpy float32, token vectors"
-    precision = "float32"
 
     def __init__(self, folder: ModelFolder) -> None:
         assert folder.static is not None
@@ -38,6 +36,13 @@ class StaticEncoder(CpuEncoder):
     def pooled_by(self, pooling: Pooling) -> Self:
         """The same: there is nothing but the mean."""
         return self
+
+
+class StaticEncoder(_OfTokens):
+    """Sums in float32, in the order of the tokens, so that a vector does not depend on the texts beside it."""
+
+    name = "numpy float32, token vectors"
+    precision = "float32"
 
     def encode(self, rows: Rows, skip: int = 0) -> Reals:
         """One vector per row."""
@@ -64,20 +69,11 @@ class StaticEncoder(CpuEncoder):
         return sums
 
 
-class StaticReference(CpuEncoder):
+class StaticReference(_OfTokens):
     """The same in float64, each text alone."""
 
-    padded = False
     name = "numpy float64, token vectors, one text at a time"
     precision = "float64"
-
-    def __init__(self, folder: ModelFolder) -> None:
-        assert folder.static is not None
-        self._table = TokenVectors(folder.static)
-        self._steps = Steps(folder.steps)
-
-    def pooled_by(self, pooling: Pooling) -> Self:
-        return self
 
     def encode(self, rows: Rows, skip: int = 0) -> Reals:
         """One vector per row."""

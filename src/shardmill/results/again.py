@@ -25,6 +25,8 @@ _SHARE_OF_BUDGET = 4
 
 # The name of a column, or of what else differs, and how well it fits: 1 is the same.
 Fit = tuple[str, float]
+# From the name of a column, a stored value and the same one made again.
+Measure = Callable[[str, Any, Any], float]
 
 
 @dataclass(slots=True)
@@ -100,7 +102,7 @@ class RowsAgain:
             for i, made in together:
                 (own_rows, *_) = stored[i] or []
                 for name in made.schema.names:
-                    yield i, name, self._fit(own_rows.column(name)[0], made.column(name)[0])
+                    yield i, name, self._fit(name, own_rows.column(name)[0], made.column(name)[0])
             return
         task = self.task
         for i in wanted:
@@ -108,7 +110,7 @@ class RowsAgain:
             prepared = task.prepare([texts[i]]) if own is None else task.prepare([texts[i]], own)
             of_item = pa.Table.from_batches(rows) if (rows := stored[i]) else None
             if task.rows_vary:
-                yield from ((i, *each) for each in _compare_all(task, prepared, of_item))
+                yield from ((i, *each) for each in _compare_all(task, prepared, of_item, self._fit))
                 continue
             assert of_item is not None
             if WINDOW not in task.output.names and len(prepared.inputs) > 1:
@@ -118,10 +120,11 @@ class RowsAgain:
                 self.windows_left -= len(prepared.inputs)
             yield from ((i, *each) for each in _compare_item(task, prepared, of_item, self._fit))
 
-    def _fit(self, stored: Any, again: Any) -> float:
+    def _fit(self, name: str, stored: Any, again: Any) -> float:
         if self.rounded is not None and is_vector(stored.type):
             self.rounded.add(stored, again)
-        return fit(stored, again)
+        distance = self.task.distance(name, stored, again)
+        return fit(stored, again) if distance is None else 1.0 - distance
 
     def _compute_together(
         self, texts: list[str | None], fields: list[pa.RecordBatch | None], wanted: list[int]
@@ -145,7 +148,7 @@ class RowsAgain:
         return sorted(made, key=lambda each: each[0])
 
 
-def _compare_item(task: Task, prepared: Prepared, stored: pa.Table, fit: Callable[[Any, Any], float]) -> Iterator[Fit]:
+def _compare_item(task: Task, prepared: Prepared, stored: pa.Table, fit: Measure) -> Iterator[Fit]:
     """How well the stored rows of one item match its text; of many windows the last and a random one are computed."""
     combined = task.combine(1)
     if combined is not None:
@@ -160,10 +163,10 @@ def _compare_item(task: Task, prepared: Prepared, stored: pa.Table, fit: Callabl
         made = task.run([prepared.inputs[i] for i in picked]).rows
     for name in made.schema.names:
         for again, row in zip(made.column(name), picked, strict=True):
-            yield name, fit(stored.column(name)[row], again)
+            yield name, fit(name, stored.column(name)[row], again)
 
 
-def _compare_all(task: Task, prepared: Prepared, stored: pa.Table | None) -> Iterator[Fit]:
+def _compare_all(task: Task, prepared: Prepared, stored: pa.Table | None, fit: Measure) -> Iterator[Fit]:
     """How well the stored rows of one item, perhaps none, match what its input gives."""
     made = task.run(prepared.inputs).rows
     same = made.num_rows == (stored.num_rows if stored is not None else 0)
@@ -171,7 +174,7 @@ def _compare_all(task: Task, prepared: Prepared, stored: pa.Table | None) -> Ite
     if same and stored is not None:
         for name in made.schema.names:
             for again, value in zip(made.column(name), stored.column(name), strict=True):
-                yield name, fit(value, again)
+                yield name, fit(name, value, again)
 
 
 def _was_done(stored: list[pa.RecordBatch], task: Task) -> bool:

@@ -145,7 +145,9 @@ class _SampleCheck:
         """Compare the items of one shard."""
         commit, task, plan = self._commits[shard], self._task, self._plan
         agreement = task.agreement(commit.precision)
-        least = lowest_rounded(task.rounded) if task.rounded else lowest_of_many(commit.precision)
+        most = task.most_distant(commit.precision)
+        cosine = lowest_rounded(task.rounded) if task.rounded else lowest_of_many(commit.precision)
+        least = cosine if most is None else 1.0 - most
         differ: set[int] = set()
         wrong: dict[int, str] = {}
         compared: set[int] = set()
@@ -184,8 +186,11 @@ class _SampleCheck:
             return Check("sample", False, so_far.first_wrong + more, tuple(so_far.named))
         done = so_far.rows - so_far.left_out - so_far.differ
         seen = f"{done:,} of {self._total:,} rows computed again {reference}"
-        vectors = any(is_vector(f.type) for f in self._task.output)
-        seen += f", worst cosine {so_far.worst:.6f}" if vectors else " are equal"
+        if self._task.most_distant("") is not None:
+            seen += f", largest difference {1.0 - so_far.worst:.2g}"
+        else:
+            vectors = any(is_vector(f.type) for f in self._task.output)
+            seen += f", worst cosine {so_far.worst:.6f}" if vectors else " are equal"
         if self._rounded is not None:
             seen += self._rounded.describe(figures)
             if not self._rounded.is_close(figures):

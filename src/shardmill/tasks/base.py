@@ -250,6 +250,18 @@ class Task(ABC):
         """How rows that were computed in this precision agree with the same rows computed again in float32."""
         return "close"
 
+    def distance(self, column: str, stored: Any, again: Any) -> float | None:
+        """How far a stored value is from the same one computed again, 0 only if they are equal.
+
+        None is the usual way: the cosine of vectors, and equality of all else. A task whose numbers move with rounding
+        and are no vectors, such as scores, tells it, and how far apart they may be in `most_distant`.
+        """
+        return None
+
+    def most_distant(self, precision: str) -> float | None:
+        """The largest `distance` from float32 that a row computed in this precision may have; None if it has none."""
+        return None
+
     def check_rows(self, rows: pa.RecordBatch) -> str | None:
         """What is wrong with stored rows of the task's columns, in words; None if nothing is. `verify` asks."""
         return None

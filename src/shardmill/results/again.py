@@ -27,18 +27,21 @@ _SHARE_OF_BUDGET = 4
 Fit = tuple[str, float]
 # From the name of a column, a stored value and the same one made again.
 Measure = Callable[[str, Any, Any], float]
+Distance = Callable[[str, Any, Any], float | None]
 
 
 @dataclass(slots=True)
 class RowsAgain:
     """Computes items of a run again. Of items with many windows, those beyond `windows_left` are not computed.
 
-    `rounded` gets the vectors of a run whose precision was asked for, beside those computed now.
+    `task` computes them, and `distance` is that of the run's own task. `rounded` gets the vectors of a run whose
+    precision or type was asked for, beside those computed now.
     """
 
     ledger: Ledger
     plan: Plan
     task: Task
+    distance: Distance
     windows_left: int
     left_out: set[int] = field(default_factory=set)
     rounded: RoundedVectors | None = None
@@ -121,9 +124,9 @@ class RowsAgain:
             yield from ((i, *each) for each in _compare_item(task, prepared, of_item, self._fit))
 
     def _fit(self, name: str, stored: Any, again: Any) -> float:
-        if self.rounded is not None and is_vector(stored.type):
+        if self.rounded is not None and is_vector(again.type):
             self.rounded.add(stored, again)
-        distance = self.task.distance(name, stored, again)
+        distance = self.distance(name, stored, again)
         return fit(stored, again) if distance is None else 1.0 - distance
 
     def _compute_together(

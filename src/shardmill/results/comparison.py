@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+from numpy.typing import NDArray
 
+from shardmill.core.errors import SpecError
 from shardmill.core.evaluation.ranking import ndcg, overlap, rank_correlation, recall, reciprocal_rank
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
-from shardmill.results.merge import vector_field
+from shardmill.results.merge import stored_vectors
 from shardmill.results.queries import Query, name_item
 from shardmill.results.search import Hit, SearchedRun, embed_queries
 
@@ -105,7 +106,13 @@ def compare(
     before: Side, after: Side, queries: Sequence[Query], *, missing_gold: int = 0, quiet: bool = True
 ) -> Comparison:
     """Search both for the same queries. Items of both are the same if their ids are, or their places without ids."""
-    names, shown = (_search(side, after, queries, quiet=quiet) for side in (before, after))
+    vectors = [_embed(side, queries) for side in (before, after)]
+    both = [i for i in range(len(queries)) if all(own[i] is not None for own in vectors)]
+    queries = [queries[i] for i in both]
+    names, shown = (
+        _search(side, after, queries, [own[i] for i in both], quiet=quiet)
+        for side, own in zip((before, after), vectors, strict=True)
+    )
     pairs = [_pair(query, *found) for query, *found in zip(queries, names, shown, strict=True)]
     judged = [pair for pair in pairs if pair.right]
     gains = [pair.gain for pair in judged]
@@ -125,13 +132,28 @@ def compare(
     )
 
 
-def _search(side: Side, after: Side, queries: Sequence[Query], *, quiet: bool) -> list[list[FoundItem]]:
+def _embed(side: Side, queries: Sequence[Query]) -> list[NDArray[np.float32] | None]:
+    """The vector of each query; None for a text of the run that has no tokens, as a row of emoji may."""
+    work, precise = side.plan.work, side.ledger.execution().get("precision") == "float32"
+    found: list[NDArray[np.float32] | None] = []
+    for query in queries:
+        try:
+            found.append(embed_queries(work.task, work.params, [query.text], precise=precise)[0])
+        except SpecError:
+            if query.shard < 0:
+                raise
+            found.append(None)
+    return found
+
+
+def _search(
+    side: Side, after: Side, queries: Sequence[Query], vectors: Sequence[Any], *, quiet: bool
+) -> list[list[FoundItem]]:
     """The nearest items of each query, without the item that is the query itself."""
+    if not queries:
+        return []
     ledger, plan = side.ledger, side.plan
-    precise = ledger.execution().get("precision") == "float32"
-    texts = [query.text for query in queries]
-    vectors = embed_queries(plan.work.task, plan.work.params, texts, precise=precise)
-    hits = SearchedRun(ledger, plan, quiet=quiet).find(DEPTH + 1, queries=vectors)
+    hits = SearchedRun(ledger, plan, quiet=quiet).find(DEPTH + 1, queries=np.stack(vectors))
     firsts = _first_items(after) if not plan.work.id else []
     found = []
     for query, own_hits in zip(queries, hits, strict=True):
@@ -179,18 +201,17 @@ def _figures(ranked: Sequence[str], right: Sequence[str]) -> dict[str, float]:
 
 def _describe(side: Side, figures: Sequence[dict[str, float]]) -> ComparedSide:
     commits = side.ledger.commits.read_complete(side.plan)
-    vector = vector_field(side.ledger, side.plan)
+    stored = stored_vectors(side.ledger, side.plan)
     count = sum(commit.rows_in_part for commit in commits)
-    width = vector.type.value_type.bit_width // 8 if isinstance(vector.type, pa.FixedSizeListType) else 4
     dropped = sum(commit.dropped for commit in commits) if side.plan.work.takes_part else 0
     return ComparedSide(
         edition=side.edition,
         model=side.plan.fingerprint.get("model", str(side.plan.work.params.get("model", side.plan.work.task))),
         items=sum(commit.rows for commit in commits) - dropped,
         vectors=count,
-        dims=vector.type.list_size,
-        dtype=np.dtype(vector.type.value_type.to_pandas_dtype()).name,
-        bytes=count * vector.type.list_size * width,
+        dims=stored.dims,
+        dtype=stored.type,
+        bytes=count * stored.row_bytes,
         figures={name: _mean([each[name] for each in figures]) for name in (figures[0] if figures else ())},
     )
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from shardmill.core.errors import MissingExtra, UsageError, missing_extra, nearest
 from shardmill.ledger import Ledger
 from shardmill.plan import ROW, Plan
-from shardmill.results.merge import part_schema, read_rows, refuse_table, vector_field
+from shardmill.results.merge import part_schema, read_rows, refuse_table, stored_vectors
 from shardmill.results.search import open_matrix
 from shardmill.sinks.parquet import is_vector, vectors
 
@@ -92,15 +92,17 @@ def to_torch(ledger: Ledger, plan: Plan, columns: Columns = None) -> Any:
 
 
 def read_matrix(ledger: Ledger, plan: Plan) -> NDArray[Any]:
-    """All vectors in source order, with NaN for missing ones: memory-mapped, or in memory where the run itself is."""
+    """All vectors in source order, with NaN for missing ones: memory-mapped, or in memory where the run itself is.
+
+    Of a run in int8, uint8 or binary it has bytes, with the lowest in all places of a missing vector.
+    """
     if not ledger.url.startswith("memory://"):
         return open_matrix(ledger, plan, quiet=True)
-    field = vector_field(ledger, plan)
-    dtype = np.dtype(field.type.value_type.to_pandas_dtype())
-    matrix = np.empty((count_rows(ledger, plan), field.type.list_size), dtype)
+    stored = stored_vectors(ledger, plan)
+    matrix = np.empty((count_rows(ledger, plan), stored.width), stored.dtype)
     at = 0
-    for batch in read_rows(ledger, plan, [field.name]):
-        matrix[at : at + batch.num_rows] = vectors(batch.column(field.name))
+    for batch in read_rows(ledger, plan, [stored.name]):
+        matrix[at : at + batch.num_rows] = stored.read(batch.column(stored.name))
         at += batch.num_rows
     return matrix
 

@@ -21,8 +21,9 @@ from shardmill.results.files.kinds import BY_SUFFIX, find_suffix
 from shardmill.results.files.npy import write_matrix
 from shardmill.results.files.packed import packing
 from shardmill.results.files.pipe import PIPE, open_stdout
+from shardmill.results.vectors import StoredVectors
 from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
-from shardmill.sinks.parquet import is_vector, read_part, read_schema
+from shardmill.sinks.parquet import read_part, read_schema
 from shardmill.store import LocalStore, locate, replacing
 from shardmill.tasks.base import WINDOW
 
@@ -80,11 +81,10 @@ def schema_of(ledger: Ledger, commit: Commit) -> pa.Schema:
     return read_schema(ledger.store, commit)
 
 
-def vector_field(ledger: Ledger, plan: Plan) -> pa.Field:
-    """The vector column that the task made; one that was kept from the source does not count."""
-    for field in part_schema(ledger, plan):
-        if is_vector(field.type) and field.name not in plan.kept:
-            return field
+def stored_vectors(ledger: Ledger, plan: Plan) -> StoredVectors:
+    """The vectors that the task made."""
+    if (found := StoredVectors.find(part_schema(ledger, plan), plan.kept)) is not None:
+        return found
     raise UsageError("This run has no vector column.")
 
 
@@ -172,6 +172,6 @@ def _refuse_place(ledger: Ledger, out: str, *, is_folder: bool) -> None:
 
 def write_vectors(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> int:
     """Write all vectors as one `.npy`, with NaN for missing ones."""
-    vector = choose(_result(ledger, plan)).only([vector_field(ledger, plan).name])
+    vector = choose(_result(ledger, plan)).only([stored_vectors(ledger, plan).name])
     with replacing(out) as file:
         return write_matrix(vector, file, quiet=quiet)

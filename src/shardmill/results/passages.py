@@ -42,9 +42,9 @@ from shardmill.models.retrieval.words import GroupedWords, write_words
 from shardmill.plan import ITEM, START, STOP, WINDOW, Plan, Shard
 from shardmill.plugins import find_verb
 from shardmill.results.documents import FILE, is_of_documents, list_files
-from shardmill.results.merge import digest_of, part_schema, vector_field
+from shardmill.results.merge import digest_of, part_schema, stored_vectors
 from shardmill.results.windows import count_items, has_windows
-from shardmill.sinks.parquet import read_part, vectors
+from shardmill.sinks.parquet import read_part
 from shardmill.sources import Fields, Source, open_source
 from shardmill.sources.documents.document import find_pages, has_pages
 
@@ -74,7 +74,7 @@ def write_passages(
     rules = _settle_rules(ledger, plan, groups, found, language)
     if found is not None and (found.recall is not None or not graph) and rules == find_rules(ledger.store, found):
         return found
-    dims = vector_field(ledger, plan).type.list_size
+    dims = stored_vectors(ledger, plan).dims
     record = PassageRecord(digest, plan.work.task, plan.work.params, plan.fingerprint, dims, sizes)
     folder = fetch_files(ledger.store, found) if found is not None else local_folder(ledger.store, digest)
     folder.mkdir(parents=True, exist_ok=True)
@@ -267,12 +267,12 @@ def _read_group(ledger: Ledger, plan: Plan, group: list[tuple[Shard, Commit]]) -
     """The passages of a group and their vectors, in source order."""
     first = sum(c.rows for c in ledger.commits.read_complete(plan)[: group[0][0].index])
     known = {} if FILE in plan.kept else dict(enumerate(list_files(plan)))
-    vector = vector_field(ledger, plan).name
+    stored = stored_vectors(ledger, plan)
     tables, matrices = [], []
     kept = [FILE] if FILE in plan.kept else []
-    for rows, commit in _read_shards(ledger, plan, group, [*plan.work.id, *kept, vector]):
+    for rows, commit in _read_shards(ledger, plan, group, [*plan.work.id, *kept, stored.name]):
         tables.append(_passages(plan, rows, first, known))
-        matrices.append(vectors(rows.part.column(vector).combine_chunks()))
+        matrices.append(stored.read_floats(rows.part.column(stored.name).combine_chunks()))
         first += commit.rows
     return pa.concat_tables(tables), np.concatenate(matrices)
 

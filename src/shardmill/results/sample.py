@@ -91,16 +91,20 @@ class _SampleCheck:
             "parts": hashlib.sha256(parts.encode()).hexdigest()[:16],
             "rows": self._asked,
         }
-        self._rounded = RoundedVectors(self._task.rounded) if self._task.rounded else None
-        self._again = RowsAgain(ledger, plan, self._task, self._asked, rounded=self._rounded)
+        self._reference = self._task.for_reference()
+        self._rounded = RoundedVectors.of(self._task)
+        self._again = self._computing(self._rounded)
+
+    def _computing(self, rounded: RoundedVectors | None) -> RowsAgain:
+        return RowsAgain(self._ledger, self._plan, self._reference, self._task.distance, self._asked, rounded=rounded)
 
     def check(self) -> tuple[Check, dict[str, Any]]:
         so_far = self._take_up()
         before = so_far.rows
-        device = open_here(self._task, precise=True, reference=True)
+        device = open_here(self._reference, precise=True, reference=True)
         drawn = [(shard, self._items(shard, rows)) for shard, rows in draw(self._counts, self._asked, so_far.seed)]
         left = drawn[so_far.shards :]
-        reference = name_reference(self._task, device, {commit.kernel for commit in self._commits.values()})
+        reference = name_reference(self._reference, device, {commit.kernel for commit in self._commits.values()})
         if left and not self._quiet:
             rows = sum(len(items) for _, items in left)
             say(f"Computing {rows:,} rows again {reference}: about {duration(self._estimate_s(left))}.")
@@ -128,7 +132,7 @@ class _SampleCheck:
     def _estimate_s(self, drawn: Sequence[tuple[int, Sequence[int]]]) -> float:
         """How long the rest takes, by a few items of the first shard: their reading and computing apart."""
         shard, items = drawn[0]
-        again = RowsAgain(self._ledger, self._plan, self._task, self._asked)
+        again = self._computing(None)
 
         def measure(some: Sequence[int]) -> float:
             began = time.monotonic()

@@ -18,12 +18,13 @@ from shardmill.core.errors import UsageError
 from shardmill.core.fusion import count_candidates, fuse
 from shardmill.core.languages import read_language
 from shardmill.ledger import Ledger
-from shardmill.models.retrieval.vectors import nearest
+from shardmill.models.retrieval.codes import nearest_codes
+from shardmill.models.retrieval.vectors import Best, nearest
 from shardmill.models.retrieval.words import GroupedWords
 from shardmill.plan import ROW, Plan
 from shardmill.results.documents import FILE, list_files, take_page
 from shardmill.results.filtering import Mask, check_where, find_rows
-from shardmill.results.merge import digest_of, part_schema, read_rows, vector_field, write_vectors
+from shardmill.results.merge import digest_of, part_schema, read_rows, stored_vectors, write_vectors
 from shardmill.results.passages import write_run_words
 from shardmill.results.windows import has_windows
 from shardmill.sinks.parquet import read_part_around
@@ -84,7 +85,7 @@ def check_request(ledger: Ledger, plan: Plan, texts: Sequence[str], k: int, wher
     refuse_empty(texts)
     if k < 1:
         raise UsageError(f"-k {k}: must be at least 1.")
-    vector_field(ledger, plan)
+    stored_vectors(ledger, plan)
     if where:
         check_where(ledger, plan, where)
 
@@ -119,7 +120,7 @@ class SearchedRun:
         depth = count_candidates(k) if texts and queries is not None else k
         meant = worded = None
         if queries is not None:
-            meant = nearest(self._check(queries), queries, depth, of_items, allowed)
+            meant = self._nearest(queries, depth, of_items, allowed)
         if texts:
             worded = self.words().search(texts, depth, of_items, allowed)
         if meant is None or worded is None:
@@ -132,10 +133,15 @@ class SearchedRun:
         lists = [[self._item(row) for row in each] for each in (meant, worded)]
         return ((rows[item], score) for item, score in fuse(lists, k))
 
-    def _check(self, queries: NDArray[np.float32]) -> NDArray[Any]:
-        if queries.shape[1] != self._matrix.shape[1]:
-            raise UsageError(f"The query has {queries.shape[1]} dimensions, the run has {self._matrix.shape[1]}.")
-        return self._matrix
+    def _nearest(
+        self, queries: NDArray[np.float32], k: int, items: NDArray[np.int64] | None, allowed: Mask | None
+    ) -> list[Best]:
+        stored = stored_vectors(self._ledger, self._plan)
+        if queries.shape[1] != stored.dims:
+            raise UsageError(f"The query has {queries.shape[1]} dimensions, the run has {stored.dims}.")
+        if stored.quantiser is not None:
+            return nearest_codes(self._matrix, stored.quantiser, queries, k, items, allowed)
+        return nearest(self._matrix, queries, k, items, allowed)
 
     def _find_allowed(self, where: str) -> Mask:
         if self._filter is None or self._filter[0] != where:
@@ -205,7 +211,7 @@ def open_matrix(ledger: Ledger, plan: Plan, *, quiet: bool = False, scratch: Pat
 
     If `scratch` is given, vectors that are not there yet are written into that folder.
     """
-    vector_field(ledger, plan)
+    stored_vectors(ledger, plan)
     digest = digest_of(ledger.commits.read_complete(plan))
     path = _matrix_folder(ledger) / f"vectors-{digest}.npy"
     if not path.exists() and scratch is not None:

@@ -42,10 +42,13 @@ from shardmill.run.reports.migration import write_comparison
 from shardmill.run.running import finish_run
 from shardmill.sinks.digests import make_salt, salt_of
 from shardmill.sinks.items_index import delete_index
+from shardmill.tasks import open_task
 
 COMPARISON, PAGE = "comparison.json", "comparison.html"
 # Those belong to a model, so another one does not inherit them.
 _OF_MODEL = ("prompt", "max_tokens", "dims")
+# What planning measures on the vectors.
+_MEASURED = ("ranges",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,7 @@ class _Migration:
         if self._placer is None:
             check_installed(work, self._spec.execution, self._devices)
         self._spec = settle_by_task(self._spec)
+        self._settle(quiet)
         self._new = make_plan(self._spec, self._devices, quiet=quiet)
         self._goal = _goal(self._new)
         if _without_name(self._new) == _without_name(plan):
@@ -156,6 +160,22 @@ class _Migration:
         self._like, self._made_before = self._find_like(), False
         self._is_comparable = bool(plan.work.id) or not differs(plan, _with_params(self._new, plan))
         self._queries = queries or (draw_queries(self._new, asked.sample) if asked.sample else [])
+
+    def _settle(self, quiet: bool) -> None:
+        """Let planning settle what the new parameters leave open, unless an edition has these parameters already."""
+        work = self._spec.work
+        left = set(open_task(work.task, work.params).settles) - work.params.keys()
+        if not left:
+            return
+        for number in range(self._editions.highest(), 0, -1):
+            made = Ledger(self._editions.open(number)).find_plan()
+            if made is not None and {n: v for n, v in made.work.params.items() if n not in left} == work.params:
+                params = made.work.params
+                break
+        else:
+            first = self._spec.model_copy(update={"work": work.model_copy(update={"edition": 0})})
+            params = make_plan(first, self._devices, quiet=quiet).work.params
+        self._spec = self._spec.model_copy(update={"work": work.model_copy(update={"params": dict(params)})})
 
     def estimate(self) -> Migrated:
         """What it would compute, with its time and price; nothing is written."""
@@ -281,8 +301,8 @@ def _change(params: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     """The parameters of a run with those that were given; another model brings its own prompt and dimensions."""
     if not given:
         raise UsageError("Nothing to migrate to was given.", hint="Name a model: --model MODEL; or --dims N.")
-    inherited = {name: value for name, value in params.items() if not ("model" in given and name in _OF_MODEL)}
-    return {**inherited, **given}
+    stale = (*_MEASURED, *(_OF_MODEL if "model" in given else ()))
+    return {**{name: value for name, value in params.items() if name not in stale}, **given}
 
 
 def _goal(plan: Plan) -> str:

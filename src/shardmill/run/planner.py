@@ -19,6 +19,7 @@ from shardmill.core.where.parsing import parse_condition
 from shardmill.plan import ITEM, ROW, Plan, Shard, shard_target_bytes
 from shardmill.plan.sizing.profile import Rated, recall_rate, work_digest
 from shardmill.plan.spec import Spec, Work
+from shardmill.run.sampled import SampledSource
 from shardmill.sources import (
     ALL_CONFIGS,
     ALL_SPLITS,
@@ -41,14 +42,12 @@ from shardmill.sources.origin import AUTO
 from shardmill.sources.range import COLUMN, items_place
 from shardmill.sources.taking import check_condition, cut_at
 from shardmill.tasks import open_task
-from shardmill.tasks.base import Task, number_items
+from shardmill.tasks.base import Task
 from shardmill.tasks.context import LongTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What a task is shown of the source to settle its parameters.
-_FIRST_ROWS, _FIRST_BYTES = 64, 16 << 20
 # A source of which a limit takes little is cut into this many pieces at most: each cut may have to be looked for.
 _FINEST = 10_000
 
@@ -157,7 +156,7 @@ def _make_plan(
             fields = replace(fields, keep=work.keep, wanted=work.fields)
             stat = replace(stat, columns={name: stat.columns[name] for name in column_names(fields)})
     if any(name not in work.params for name in task.settles) and not _is_settled(work, like):
-        found = task.settle(lambda: _first_rows(open_source(stat, fields, work.max_item_bytes), task))
+        found = task.settle(SampledSource(open_source(stat, fields, work.max_item_bytes), task, stat.size_bytes, quiet))
         work = work.model_copy(update={"params": {**work.params, **found}})
         task = open_task(work.task, work.params)
     _check_names(task, Plan.of(work, stat, {}, ()).kept, numbered=task.rows_vary or work.takes_part)
@@ -253,20 +252,6 @@ def _settle_fields(work: Work, like: Plan | None, read_as: str | None) -> tuple[
 def _is_settled(work: Work, like: Plan | None) -> bool:
     """Whether a run began with these parameters: what it left open, before that could be settled, stays open."""
     return bool(work.edition) or (like is not None and like.work.task == work.task and like.work.params == work.params)
-
-
-def _first_rows(source: Source, task: Task) -> pa.RecordBatch:
-    """The fields of the first rows, and their text."""
-    for shard in source.shards(_FIRST_BYTES):
-        for batch in source.read(shard):
-            texts = batch.texts.to_pylist()
-            left = range(len(batch)) if batch.taken is None else batch.taken.nonzero()[0].tolist()
-            if good := [row for row in left if texts[row] is not None][:_FIRST_ROWS]:
-                fields = batch.kept.select(list(task.fields)) if task.fields else None
-                fields = number_items(fields, 0, 0, len(batch)) if task.numbers_items else fields
-                rows: pa.RecordBatch = task.prepare(texts, fields).inputs.take(good)
-                return rows
-    raise SpecError("The source has no rows to tell the columns of the result by.", hint="Name them: columns=…")
 
 
 def _rate(task: Task, device: Device, digest: str, precision: str) -> float:

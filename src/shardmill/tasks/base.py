@@ -18,10 +18,22 @@ from numpy.typing import NDArray
 from shardmill.core.devices import Device
 from shardmill.core.errors import TaskError
 from shardmill.core.hashing import Hashes
+from shardmill.core.quantised import Quantiser
 from shardmill.ledger import Ledger
 from shardmill.plan import NUMBER, START, STOP, WINDOW, Plan
 
-__all__ = ["START", "STOP", "WINDOW", "Agreement", "Combined", "Output", "Prepared", "StreamingTask", "Task"]
+__all__ = [
+    "START",
+    "STOP",
+    "WINDOW",
+    "Agreement",
+    "Combined",
+    "Output",
+    "Prepared",
+    "SourceSample",
+    "StreamingTask",
+    "Task",
+]
 
 # How a row that is computed again agrees with the stored one: `exact`, every value is equal; `close`, vectors by their
 # cosine and all else equal; `mostly`, at least half of the rows are equal, and the share is shown; `none`, rows cannot
@@ -72,6 +84,19 @@ def number_items(fields: pa.RecordBatch | None, shard: int, first: int, items: i
     """Fields of `items` items, with a column `shardmill_item`: the number of the shard, and that of the item in it."""
     numbers = pa.array((np.int64(shard) << 32) + np.arange(first, first + items))
     return pa.record_batch({NUMBER: numbers}) if fields is None else fields.append_column(NUMBER, numbers)
+
+
+class SourceSample(Protocol):
+    """What a task sees of the source when it settles parameters.
+
+    Called, it prepares the first rows; `texts` reads at most `count` texts, from places all over the source. If it is
+    `quiet`, the user is told nothing.
+    """
+
+    @property
+    def quiet(self) -> bool: ...
+    def __call__(self) -> pa.RecordBatch: ...
+    def texts(self, count: int) -> list[str]: ...
 
 
 class Combined(Protocol):
@@ -191,6 +216,9 @@ class Task(ABC):
     folder: Any = None
     """The folder of its model, from which memory and speed are estimated; None if it has none."""
 
+    quantiser: Quantiser | None = None
+    """How the vectors that it makes are stored in fewer bits; None if they are stored as numbers."""
+
     embed_query: Callable[[str], NDArray[np.float32]] | None = None
     """A method that returns the vector of a search query; None if the result cannot be searched."""
 
@@ -231,8 +259,8 @@ class Task(ABC):
     page_param: str = ""
     """A parameter that is set if `page` is kept of documents, for a task whose rows can tell it: it then makes it."""
 
-    def settle(self, first: Callable[[], pa.RecordBatch]) -> dict[str, Any]:
-        """Parameters that the plan fixes before any worker begins; `first` prepares the first rows of the source."""
+    def settle(self, source: SourceSample) -> dict[str, Any]:
+        """Parameters that the plan fixes before any worker begins, by what it sees of the source."""
         return {}
 
     def gpu_bytes(self, precise: bool) -> int | None:
@@ -249,6 +277,13 @@ class Task(ABC):
     def agreement(self, precision: str) -> Agreement:
         """How rows that were computed in this precision agree with the same rows computed again in float32."""
         return "close"
+
+    def for_reference(self) -> Task:
+        """The task that computes rows again to compare them: itself, unless its rows are less exact than they could be.
+
+        Its columns have the same names, and `distance` is asked of this one.
+        """
+        return self
 
     def distance(self, column: str, stored: Any, again: Any) -> float | None:
         """How far a stored value is from the same one computed again, 0 only if they are equal.

@@ -434,7 +434,7 @@ def embed(
     overlap: int | None = None,
     windows: Literal["each", "mean"] | None = None,
     dims: int | None = None,
-    dtype: Literal["float32", "float16"] | None = None,
+    dtype: Literal["float32", "float16", "int8", "uint8", "binary"] | None = None,
     allow_code: bool = False,
     id: str | Sequence[str] | None = None,
     keep: str | Sequence[str] | None = None,
@@ -483,7 +483,8 @@ def embed(
     overlap: Tokens that a window shares with the one before it.
     windows: each (one row per window) or mean (one per item). Default: each.
     dims: Keep the first N dimensions (Matryoshka models).
-    dtype: Type of the stored numbers: float32 or float16. Default: float32.
+    dtype: Type of the stored numbers: float32, float16, int8 or uint8 (a byte each), or binary (a bit each).
+        Default: float32.
     allow_code: Run the code that comes with the model, if it has some.
     id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
@@ -681,7 +682,7 @@ def load(
     overlap: int | None = None,
     windows: Literal["each", "mean"] | None = None,
     dims: int | None = None,
-    dtype: Literal["float32", "float16"] | None = None,
+    dtype: Literal["float32", "float16", "int8", "uint8", "binary"] | None = None,
     allow_code: bool = False,
     id: str | Sequence[str] | None = None,
     keep: str | Sequence[str] | None = None,
@@ -745,7 +746,8 @@ def load(
     overlap: Tokens that a window shares with the one before it.
     windows: each (one row per window) or mean (one per item). Default: each.
     dims: Keep the first N dimensions (Matryoshka models).
-    dtype: Type of the stored numbers: float32 or float16. Default: float32.
+    dtype: Type of the stored numbers: float32, float16, int8 or uint8 (a byte each), or binary (a bit each).
+        Default: float32.
     allow_code: Run the code that comes with the model, if it has some.
     id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
@@ -866,7 +868,7 @@ def migrate(
     overlap: int | None = None,
     windows: Literal["each", "mean"] | None = None,
     dims: int | None = None,
-    dtype: Literal["float32", "float16"] | None = None,
+    dtype: Literal["float32", "float16", "int8", "uint8", "binary"] | None = None,
     queries: str | None = None,
     query_text: str | None = None,
     gold: str | None = None,
@@ -900,7 +902,8 @@ def migrate(
     overlap: Tokens that a window shares with the one before it. Default: the run's.
     windows: each (one row per window) or mean (one per item). Default: the run's.
     dims: Keep the first N dimensions (Matryoshka models).
-    dtype: Type of the stored numbers: float32 or float16. Default: the run's.
+    dtype: Type of the stored numbers: float32, float16, int8 or uint8 (a byte each), or binary (a bit each).
+        Default: the run's.
     queries: A file of your own queries, in any format of a source; without it, texts of the run are queries.
     query_text: The column of the queries. Default: query.
     gold: The column with the id, or a list of ids, of the right items. Default: gold, if the file has it.

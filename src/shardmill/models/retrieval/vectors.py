@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,22 +31,34 @@ def nearest(
 
     Only rows that are `allowed` are compared. All queries share one matrix product per block; blocks share the cores.
     """
-    matrix, queries = np.asarray(matrix), normalized(queries)
-    block = max(1, _BLOCK_BYTES // (max(matrix.shape[1], len(queries)) * 4))
-    best: list[Best] = [NOTHING] * len(queries)
+    queries = normalized(queries)
+    return best_rows(np.asarray(matrix), lambda part: cosines(part, queries), len(queries), k, items, allowed)
+
+
+def best_rows(
+    matrix: NDArray[Any],
+    score: Callable[[NDArray[Any]], NDArray[np.float32]],
+    queries: int,
+    k: int,
+    items: NDArray[np.int64] | None = None,
+    allowed: NDArray[np.bool_] | None = None,
+) -> list[Best]:
+    """The rows with the k highest scores of each query; `score` gives those of some rows, one for each query."""
+    block = max(1, _BLOCK_BYTES // (max(matrix.shape[1], queries) * 4))
+    best: list[Best] = [NOTHING] * queries
     # What a row must exceed; blocks that were compared before it have lower rows, which win if they are equal.
-    least = np.full(len(queries), -np.inf, np.float32)
+    least = np.full(queries, -np.inf, np.float32)
 
     def compare(start: int) -> list[Best]:
         part = matrix[start : start + block]
         rows = np.arange(len(part)) if allowed is None else np.flatnonzero(allowed[start : start + block])
         if not len(rows):
-            return [NOTHING] * len(queries)
+            return [NOTHING] * queries
         gathered = len(rows) < _GATHERED_SHARE * len(part)
-        scores = _cosines(part[rows] if gathered else part, queries)
+        scores = score(part[rows] if gathered else part)
         if not gathered and len(rows) < len(part):
             scores = scores[rows]
-        better = [np.flatnonzero(scores[:, i] > least[i]) for i in range(len(queries))]
+        better = [np.flatnonzero(scores[:, i] > least[i]) for i in range(queries)]
         return [join_best(NOTHING, (rows[at] + start, scores[at, i]), k, items) for i, at in enumerate(better)]
 
     starts = range(0, len(matrix), block)
@@ -56,7 +69,8 @@ def nearest(
     return best
 
 
-def _cosines(part: NDArray[Any], queries: NDArray[np.float32]) -> NDArray[np.float32]:
+def cosines(part: NDArray[Any], queries: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosine of each row with each of the queries, which have length one."""
     part = np.asarray(part, dtype=np.float32)
     scores: NDArray[np.float32] = part @ queries.T
     scores /= np.maximum(np.sqrt(np.einsum("ij,ij->i", part, part)), np.float32(1e-12))[:, None]

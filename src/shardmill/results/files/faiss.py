@@ -25,7 +25,7 @@ from shardmill.core.errors import UsageError, missing_extra
 from shardmill.models.retrieval.vectors import Best, join_best, normalized
 from shardmill.results.files.chosen import Chosen, Merged
 from shardmill.results.files.npy import find_vector, replacing_pair
-from shardmill.sinks.parquet import vectors
+from shardmill.results.vectors import StoredVectors
 
 # One core compares a query with this many vectors of 384 numbers in tens of milliseconds.
 EXACT_ROWS = 100_000
@@ -83,14 +83,15 @@ def write_faiss(chosen: Chosen, out: str, *, quiet: bool = False) -> Merged:
     faiss = _library()
     vector = find_vector(chosen, ".faiss")
     column = chosen.only([vector])
-    (field,) = column.schema
+    stored = StoredVectors.find(column.schema, ())
+    assert stored is not None
     rows = chosen.count()
 
     def read() -> Iterator[NDArray[Any]]:
-        return (vectors(batch.column(0)) for batch in column.read("reading vectors", quiet=True))
+        return (stored.read_floats(batch.column(0)) for batch in column.read("reading vectors", quiet=True))
 
     with replacing_pair(chosen, vector, out) as (file, beside):
-        index, told = build_index(read, rows, field.type.list_size, quiet=quiet)
+        index, told = build_index(read, rows, stored.dims, quiet=quiet)
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
     return Merged.of((out, beside), rows, told)
 

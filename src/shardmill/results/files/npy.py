@@ -11,12 +11,12 @@ import numpy as np
 from shardmill.core.errors import ShardmillError, UsageError
 from shardmill.results.files.chosen import Chosen, Merged
 from shardmill.results.files.parquet import open_parquet
-from shardmill.sinks.parquet import is_vector, vectors
+from shardmill.results.vectors import StoredVectors
 from shardmill.store import locate, replacing
 
 
 def write_npy(chosen: Chosen, out: str, *, quiet: bool) -> Merged:
-    """Write `.npy`, and `.ids.parquet` beside it; a missing vector is NaN."""
+    """Write `.npy`, and `.ids.parquet` beside it; a missing vector is NaN, or the lowest byte in all places."""
     vector = find_vector(chosen, ".npy")
     with replacing_pair(chosen, vector, out) as (file, beside):
         rows = write_matrix(chosen.only([vector]), file, quiet=quiet)
@@ -43,13 +43,14 @@ def replacing_pair(chosen: Chosen, vector: str, out: str) -> Iterator[tuple[IO[b
 
 def write_matrix(vector: Chosen, file: IO[bytes], *, quiet: bool) -> int:
     """Write one column of vectors as an array. Its header, which comes first, has the number of rows."""
-    (field,) = vector.schema
+    stored = StoredVectors.find(vector.schema, ())
+    assert stored is not None
     rows, done = vector.count(), 0
-    shape, dtype = (rows, field.type.list_size), np.dtype(field.type.value_type.to_pandas_dtype())
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    descr = np.lib.format.dtype_to_descr(stored.dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": (rows, stored.width)}
     np.lib.format.write_array_header_1_0(file, header)
     for batch in vector.read("writing vectors", quiet=quiet):
-        file.write(vectors(batch.column(0)).tobytes())
+        file.write(stored.read(batch.column(0)).tobytes())
         done += batch.num_rows
     if done != rows:
         raise ShardmillError(
@@ -60,10 +61,9 @@ def write_matrix(vector: Chosen, file: IO[bytes], *, quiet: bool) -> int:
 
 def find_vector(chosen: Chosen, suffix: str) -> str:
     """The vectors that the task made; those that were kept from the source do not count."""
-    made = [str(field.name) for field in chosen.result.schema if is_vector(field.type)]
-    made = [name for name in made if name not in chosen.result.kept]
-    if not made:
+    made = StoredVectors.find(chosen.result.schema, chosen.result.kept)
+    if made is None:
         raise UsageError("This run has no vector column.")
-    if made[0] not in chosen.columns:
-        raise UsageError(f"A {suffix} file needs the vectors, {made[0]!r}.", hint="Name them with --columns, too.")
-    return made[0]
+    if made.name not in chosen.columns:
+        raise UsageError(f"A {suffix} file needs the vectors, {made.name!r}.", hint="Name them with --columns, too.")
+    return made.name

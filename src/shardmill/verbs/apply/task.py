@@ -18,7 +18,7 @@ from shardmill.core.devices import Device
 from shardmill.core.errors import DeviceOutOfMemory, ShardmillError, SpecError
 from shardmill.core.functions import fingerprint_call, in_bounds, load_call
 from shardmill.core.template import TextTemplate
-from shardmill.tasks.base import Agreement, Output, Prepared, Task
+from shardmill.tasks.base import Agreement, Output, Prepared, SourceSample, Task
 from shardmill.tasks.params import read_params
 from shardmill.verbs.apply.columns import check_columns, columns_by_annotation, columns_of
 from shardmill.verbs.apply.params import ApplyParams
@@ -62,16 +62,16 @@ class ApplyTask(Task):
     def fingerprint(self) -> dict[str, str]:
         return fingerprint_call(self.params.call, self.params.code)
 
-    def settle(self, first: Callable[[], pa.RecordBatch]) -> dict[str, Any]:
+    def settle(self, source: SourceSample) -> dict[str, Any]:
         self.agreement("")
         columns = columns_by_annotation(self._made, self.params.call)
         if columns is None:
-            columns = self._find_columns(first)
+            columns = self._find_columns(source)
         check_columns(columns, self.params.call)
         return {"columns": {name: type_text(kind) for name, kind in columns.items()}}
 
-    def _find_columns(self, first: Callable[[], pa.RecordBatch]) -> dict[str, pa.DataType]:
-        given, rows = self._given, first()
+    def _find_columns(self, source: SourceSample) -> dict[str, pa.DataType]:
+        given, rows = self._given, source()
         try:
             self.open(Device("cpu", "the CPU"))
         except ShardmillError:

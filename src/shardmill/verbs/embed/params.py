@@ -13,7 +13,7 @@ class EmbedParams(Params):
 
     `window_tokens` cuts a text into windows of that many tokens, special tokens included, that share `overlap` tokens.
     The result has one row per window, or the mean of an item's windows. Of the precisions only `int8` is a parameter,
-    since its vectors are another result.
+    since its vectors are another result. `ranges` are measured on a sample of the texts when a run is planned.
     """
 
     model: str = option(
@@ -58,8 +58,14 @@ class EmbedParams(Params):
         shown="true for documents whose page is kept",
     )
     dims: int | None = option(None, "Keep the first N dimensions (Matryoshka models).", group=RESULT, metavar="N", ge=1)
-    dtype: Literal["float32", "float16"] = option(
-        "float32", "Type of the stored numbers: float32 or float16.", group=RESULT, metavar="TYPE"
+    dtype: Literal["float32", "float16", "int8", "uint8", "binary"] = option(
+        "float32",
+        "Type of the stored numbers: float32, float16, int8 or uint8 (a byte each), or binary (a bit each).",
+        group=RESULT,
+        metavar="TYPE",
+    )
+    ranges: list[list[float]] | None = option(
+        None, "The lowest and highest number of each dimension, for int8 and uint8.", group=RESULT, only="file"
     )
     precision: Literal["int8"] | None = option(
         None, "int8: layers in 8 bits, set by --precision int8.", group=MODEL, only="file"

@@ -7,6 +7,7 @@ rows = task.run(task.prepare(["a text"]).inputs).rows
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,18 +17,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from shardmill.core.console import say
 from shardmill.core.devices import Device
 from shardmill.core.errors import SpecError
+from shardmill.core.quantised import BYTE_TYPES, Quantiser, Ranges
 from shardmill.models.embedder import NOT_FINITE, TextEmbedder, not_finite
 from shardmill.models.folder import ModelFolder
+from shardmill.models.golden import cosines, lowest_of_many, lowest_rounded
 from shardmill.sources.documents.document import PAGE
-from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared, Task
+from shardmill.tasks import open_here
+from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared, SourceSample, Task
 from shardmill.tasks.params import read_params
 from shardmill.verbs.embed.params import EmbedParams
 
 if TYPE_CHECKING:
     from shardmill.verbs.embed.windows import Cutter, Window
 
+# Texts that the ranges of int8 and uint8 are measured on, and their characters at most.
+_CALIBRATED, _CALIBRATED_CHARACTERS = 512, 2_000
+# How far the cosine is from 1 if every number is off by one step of int8, and a little more.
+_ONE_STEP_OFF = 5e-4
+# Bits differ by chance: up to three times as many as on average, and some more of a short vector.
+_TIMES_THE_AVERAGE, _BITS_MORE = 3.0, 4
 _SPAN = (pa.field(START, pa.int64()), pa.field(STOP, pa.int64()))
 
 
@@ -41,6 +52,8 @@ class EmbedTask(Task):
         _check_windows(self.params)
         self._by_window = self.params.window_tokens is not None and self.params.windows != "mean"
         own = self.params
+        if own.ranges is not None and own.dtype not in BYTE_TYPES:
+            raise SpecError(f"ranges are given with dtype {own.dtype}.", hint="They belong to int8 and uint8.")
         self.embedder = TextEmbedder(
             own.model, dims=own.dims, prompt=own.prompt, max_tokens=own.max_tokens, precision=self.rounded
         )
@@ -94,6 +107,33 @@ class EmbedTask(Task):
         """Whether the model normalizes its vectors to length one."""
         return self.embedder.normalizes
 
+    @cached_property
+    def quantiser(self) -> Quantiser | None:  # type: ignore[override]
+        """How a vector is stored in fewer bits."""
+        dtype, ranges = self.params.dtype, self.params.ranges
+        if dtype == "float32" or dtype == "float16":
+            return None
+        return Quantiser(dtype, self.dims, None if ranges is None else _read_ranges(ranges, self.dims))
+
+    @property
+    def settles(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("ranges",) if self.params.dtype in BYTE_TYPES else ()
+
+    def settle(self, source: SourceSample) -> dict[str, Any]:
+        """The ranges of each dimension, by texts from all over the source."""
+        if not (texts := source.texts(_CALIBRATED)):
+            raise SpecError(
+                f"The source has no texts to measure for --dtype {self.params.dtype}.", hint="Choose float16 or binary."
+            )
+        if not source.quiet:
+            say(f"Measuring the range of each dimension on {len(texts):,} texts.")
+        open_here(self, precise=False)
+        try:
+            vectors = self.embedder.embed_texts([text[:_CALIBRATED_CHARACTERS] for text in texts])
+        finally:
+            self.close()
+        return {"ranges": Ranges.of(np.delete(vectors, not_finite(vectors), axis=0)).to_json()}
+
     @property
     def output(self) -> pa.Schema:
         return pa.schema([pa.field(WINDOW, pa.int32()), *self._placed]) if self._by_window else self._stored
@@ -105,6 +145,8 @@ class EmbedTask(Task):
 
     @property
     def _stored(self) -> pa.Schema:
+        if (own := self.quantiser) is not None:
+            return pa.schema([pa.field("embedding", pa.binary(own.width), nullable=True, metadata=own.describe())])
         kind = pa.float32() if self.params.dtype == "float32" else pa.float16()
         return pa.schema([pa.field("embedding", pa.list_(kind, self.dims), nullable=True)])
 
@@ -189,6 +231,8 @@ class EmbedTask(Task):
 
     def _rows(self, vectors: NDArray[np.float32]) -> Output:
         bad = dict.fromkeys(not_finite(vectors), NOT_FINITE)
+        if self.quantiser is not None:
+            return self._coded(self.quantiser, vectors, bad)
         if self.params.dtype == "float16":
             with np.errstate(over="ignore"):
                 stored: NDArray[Any] = vectors.astype(np.float16)
@@ -204,12 +248,54 @@ class EmbedTask(Task):
         )
         return Output(pa.record_batch([column], schema=self._stored), bad)
 
+    def _coded(self, quantiser: Quantiser, vectors: NDArray[np.float32], bad: dict[int, str]) -> Output:
+        vectors[list(bad)] = 0
+        codes = [row.tobytes() for row in quantiser.encode(vectors)]
+        rows = [None if i in bad else code for i, code in enumerate(codes)]
+        return Output(pa.record_batch([pa.array(rows, pa.binary(quantiser.width))], schema=self._stored), bad)
+
+    def for_reference(self) -> Task:
+        if self.quantiser is None:
+            return self
+        plain = self.params.model_dump(exclude_unset=True, exclude={"dtype", "ranges"})
+        return EmbedTask(**plain)
+
+    def distance(self, column: str, stored: Any, again: Any) -> float | None:
+        """Of bits, the share that differs; of bytes, how far the cosine of what they stand for is from 1."""
+        if (quantiser := self.quantiser) is None or column != "embedding":
+            return None
+        if not (stored.is_valid and again.is_valid):
+            return float(stored.is_valid != again.is_valid)
+        vector = np.asarray(again.values.to_numpy(zero_copy_only=False), np.float32)[None]
+        there, made = quantiser.read(stored.as_py()), quantiser.encode(vector)
+        if np.array_equal(there, made):
+            return 0.0
+        if quantiser.dtype == "binary":
+            return float(np.unpackbits(np.bitwise_xor(there, made)).sum()) / self.dims
+        [cosine] = cosines(quantiser.decode(there), quantiser.decode(made))
+        return max(1.0 - float(cosine), float(np.finfo(np.float64).eps))
+
+    def most_distant(self, precision: str) -> float | None:
+        if self.quantiser is None:
+            return None
+        least = lowest_rounded(self.rounded) if self.rounded else lowest_of_many(precision)
+        if self.quantiser.dtype != "binary":
+            return 1.0 - least + _ONE_STEP_OFF
+        # Of two vectors with an angle between them, this share of the signs differs on average.
+        return _TIMES_THE_AVERAGE * math.acos(least) / math.pi + _BITS_MORE / self.dims
+
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vector of a search query; only the model's own query prompt is put before `text`."""
         vector: NDArray[np.float32] = self.embedder.embed_queries([text])[0]
         if np.isnan(vector).all():
             raise SpecError("The query has no tokens.", hint="Write a few words.")
         return vector
+
+
+def _read_ranges(ranges: list[list[float]], dims: int) -> Ranges:
+    if [len(each) for each in ranges] != [dims, dims]:
+        raise SpecError(f"ranges are not two lists of {dims} numbers.", hint="Leave them out: planning measures them.")
+    return Ranges.read(ranges)
 
 
 def _check_windows(params: EmbedParams) -> None:

@@ -6,7 +6,7 @@ task = GenerateTask(model="Qwen3-0.6B", max_tokens=60)
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from shardmill.models.answer_schema import AnswerSchema
 from shardmill.models.decoding.options import Asked
 from shardmill.models.replies import Replies, most_new_tokens, open_replies
 from shardmill.models.reply import Reply
-from shardmill.tasks.base import Agreement, Output, Prepared, StreamingTask
+from shardmill.tasks.base import Agreement, Output, Prepared, SourceSample, StreamingTask
 from shardmill.tasks.params import read_params
 from shardmill.verbs.generate.params import GenerateParams
 
@@ -68,7 +68,7 @@ class GenerateTask(StreamingTask):
     def settles(self) -> tuple[str, ...]:  # type: ignore[override]
         return self._replies.settles
 
-    def settle(self, first: Callable[[], pa.RecordBatch]) -> dict[str, Any]:
+    def settle(self, source: SourceSample) -> dict[str, Any]:
         return self._replies.settle()
 
     @property

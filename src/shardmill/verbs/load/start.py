@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardmill.core.errors import SpecError, UsageError
+from shardmill.core.quantised import QUANTISED
 from shardmill.run.request import Request
 from shardmill.run.result import Run
 
@@ -21,4 +22,9 @@ def start(request: Request) -> Run:
     if options.repair or options.shown_as:
         given = "--repair" if options.repair else "--as"
         raise UsageError(f"{given} without --from.", hint="Name the run whose rows were delivered: --from RUN")
+    if options.dtype in QUANTISED:
+        raise SpecError(
+            f"A table of vectors has no {options.dtype}.",
+            hint="Choose float16 with --vector halfvec; or embed into a folder and deliver bytes: embed … --into URL",
+        )
     return request.with_work(to=request.work.get("to") or {"url": ""}).carry_out()

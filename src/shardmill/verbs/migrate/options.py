@@ -46,9 +46,9 @@ class NewParams(Params):
     dims: int | None = option(
         None, "Keep the first N dimensions (Matryoshka models).", group=RESULT, metavar="N", common=True, ge=1
     )
-    dtype: Literal["float32", "float16"] | None = option(
+    dtype: Literal["float32", "float16", "int8", "uint8", "binary"] | None = option(
         None,
-        "Type of the stored numbers: float32 or float16.",
+        "Type of the stored numbers: float32, float16, int8 or uint8 (a byte each), or binary (a bit each).",
         group=RESULT,
         metavar="TYPE",
         common=True,

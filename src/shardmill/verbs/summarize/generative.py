@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from shardmill.core.errors import SpecError
 from shardmill.models.decoding.options import GenerationOptions
 from shardmill.models.replies import EncodedPrompts, LocalModel, Replies, open_replies
 from shardmill.models.reply import Reply
-from shardmill.tasks.base import Agreement, Output, Prepared, StreamingTask
+from shardmill.tasks.base import Agreement, Output, Prepared, SourceSample, StreamingTask
 from shardmill.verbs.summarize.base import NO_SENTENCE, SummarizeTask
 from shardmill.verbs.summarize.windows import CHARACTERS_PER_TOKEN, cut_windows
 
@@ -103,7 +103,7 @@ class GenerativeSummaries(SummarizeTask, StreamingTask):
     def settles(self) -> tuple[str, ...]:  # type: ignore[override]
         return self._replies.settles
 
-    def settle(self, first: Callable[[], pa.RecordBatch]) -> dict[str, Any]:
+    def settle(self, source: SourceSample) -> dict[str, Any]:
         return self._replies.settle()
 
     @property

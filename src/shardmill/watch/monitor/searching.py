@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from shardmill.core import permission
 from shardmill.core.errors import ShardmillError, UsageError
-from shardmill.results.merge import read_rows, vector_field
+from shardmill.results.merge import read_rows, stored_vectors
 from shardmill.results.search import Hit, SearchedRun, check_request, check_searchable, embed_queries
 from shardmill.run.result import Run
 from shardmill.watch.monitor.files import shorten
@@ -87,9 +87,8 @@ def number_points(mapped: Run, runs: Sequence[Run]) -> list[NDArray[np.int64]]:
 
 
 def _vector_bytes(run: Run) -> int:
-    kind = vector_field(run.ledger, run.plan).type
     rows = sum(commit.rows_in_part for commit in run.ledger.commits.read().values())
-    return int(rows * kind.list_size * kind.value_type.bit_width // 8)
+    return rows * stored_vectors(run.ledger, run.plan).row_bytes
 
 
 def serve(map_url: str, urls: Sequence[str], requests: Any, answers: Any) -> None:

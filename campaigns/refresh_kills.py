@@ -42,8 +42,8 @@ from shardmill.core import permission
 from shardmill.core.errors import EditionPruned, Preempted, RunExists, StaleResume, UsageError
 from shardmill.ledger import Editions, editions
 from shardmill.plan.spec import make_spec
-from shardmill.run import Run, pruning, refreshing, rollback, start
-from shardmill.sinks import earlier, items_index, lineage, parquet
+from shardmill.run import Run, comparing, pruning, refreshing, rollback, start
+from shardmill.sinks import earlier, items_index, lineage, parquet, whole
 from shardmill.testing import InProcessEngine
 
 KINDS = ("local", "s3")
@@ -54,7 +54,7 @@ ROUNDS = 4
 # One process in this many has no end of its own, and one has another beside it.
 CALM, PAIRS = 6, 4
 PATIENCE_S = 300.0
-_OWN = (refreshing, pruning, rollback, earlier, items_index, lineage, parquet)
+_OWN = (refreshing, comparing, pruning, rollback, earlier, items_index, lineage, parquet, whole)
 CODE = (*(str(module.__file__) for module in _OWN), *(f"{Path(str(m.__file__)).parent}/" for m in (ledger, store)))
 
 # What each process imports again as its main module.

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from shardmill.core.errors import EditionPruned, UsageError
 from shardmill.ledger import Editions, Ledger
+from shardmill.plan import Plan
+from shardmill.results.comparison import ComparedSide, Comparison, Side, _count_failed
 from shardmill.run import Run
 from shardmill.run.migrating import Asked, migrate
+from shardmill.run.reports.migration import sentences_of
 from shardmill.run.rollback import roll_back
 from tests.support import tiny_models
 from tests.support.answers import passages, questions, write_embedder
@@ -214,3 +218,39 @@ def test_what_cannot_be_migrated_is_told(docs: Path, models: Path, tmp_path: Pat
     )
     assert_told(shardmill("rollback", docs, "--edition", 7), 2, "no complete edition 7")
     assert not (docs / "editions").exists()
+
+
+def test_items_without_a_vector_are_told(docs: Path, models: Path, tmp_path: Path, shardmill: Cli) -> None:
+    rows = passages()
+    rows[5]["text"] = None
+    source, run = lines(tmp_path / "holes.jsonl", rows), tmp_path / "holes"
+    words = ("--text", "text", "--id", "id", "--model", models / "old", "--max-errors", "50%", *ON_CPU)
+    assert shardmill("embed", source, *words, "--out", run).status == 0
+    said = shardmill("migrate", run, "--model", models / "new", "--sample", 5, *ON_CPU)
+    assert said.status == 0, said
+    assert f"1 item failed and have no vector in edition 2, 1 in edition 1: shardmill show {run} --errors" in said.err
+    assert "1 item failed and have no vector in edition 2, 1 in edition 1: no query finds them." in said.err
+    comparison = json.loads((run / "editions/000002/comparison.json").read_text())
+    assert [comparison[side]["failed"] for side in ("before", "after")] == [1, 1]
+    assert [comparison[side]["vectors"] for side in ("before", "after")] == [47, 47]
+    assert "items without vector" in (run / "editions/000002/comparison.html").read_text()
+
+
+def test_right_items_that_lost_their_vector_are_told() -> None:
+    sides = [_side(failed) for failed in (["x"], ["x", "y", "z"])]
+    assert _count_failed({"x", "y", "w"}, *sides) == 1
+    before, after = (ComparedSide(n, "m", 9 - n, 9, 8, "float32", 0, failed=n) for n in (1, 3))
+    found = Comparison(1, False, 1, 0, before, after, 1.0, 1.0, 0, 0, 1, (), failed_gold=1)
+    said = " ".join(sentences_of(found))
+    assert "3 items failed and have no vector in edition 3, 1 in edition 1" in said
+    assert "1 right item had one before." in said
+    assert "Edition 3 has 6 items and edition 1 8: the source has changed." in said
+
+
+def _side(failed: list[str]) -> Side:
+    """A side of which nothing is known but the records of the items that failed."""
+    ledger = SimpleNamespace(
+        commits=SimpleNamespace(read_complete=lambda plan: [None]),
+        errors=SimpleNamespace(read=lambda commit: [{"id": {"id": each}} for each in failed]),
+    )
+    return Side(1, cast(Ledger, ledger), cast(Plan, None))

@@ -239,9 +239,9 @@ class Editions:
 
 
 def open_current(place: str | os.PathLike[str]) -> Store:
-    """The folder of the current edition of a run; a folder of an edition itself stays."""
+    """The folder of the current edition of a run; a folder of an edition itself stays. The first is the run's own."""
     store = open_store(place)
-    if _PLACE.fullmatch(store.url):
-        return store
+    if found := _PLACE.fullmatch(store.url):
+        return open_store(found["run"]) if int(found["number"]) == 1 else store
     editions = Editions(place)
     return store if (number := editions.current()) == 1 else editions.open(number)

@@ -21,7 +21,8 @@ class Commit:
     by their cost, in tokens for most tasks: the number at i is of those from 2**i on. Rows that an earlier attempt kept
     are not in it. `items_digest` is of the items as they were read, `rows_digest` of the part's rows as the task
     returned them, each bound to its place; "" if a version wrote it that made none. Of `reused` items the rows were
-    taken over from an earlier edition; about `borrowed_bytes` of them stayed in its parts.
+    taken over from an earlier edition; about `borrowed_bytes` of them stayed in its parts. `unreadable` of the
+    `errors` are of items that the source has without a usable text.
     """
 
     shard: int
@@ -53,6 +54,7 @@ class Commit:
     rows_digest: str = ""
     reused: int = 0
     borrowed_bytes: int = 0
+    unreadable: int = 0
 
     def __post_init__(self) -> None:
         for key, folder in ((self.part, "parts"), (self.errors_file, "errors")):
@@ -278,6 +280,7 @@ class RefreshState:
 
     At `fresh_at` the edition was last known to be what the source holds. `behind_since` is None while it is not known
     to be older. `failures` counts refreshes that failed in a row, the last one at `failed_at` with an `error`.
+    `compared` is a digest of the files that were read and found to be what the edition was made from.
     """
 
     edition: int = 1
@@ -287,6 +290,7 @@ class RefreshState:
     failures: int = 0
     failed_at: float | None = None
     error: str = ""
+    compared: str = ""
 
 
 Record = (
@@ -307,7 +311,7 @@ Record = (
 # Version 0.1.0 reads no commit with other keys than its own, so these are left out if they are empty.
 _NEW_KEYS = (
     *("kernel", "precision", "tokens_out", "lengths", "dropped", "items_digest", "rows_digest", "reused"),
-    "borrowed_bytes",
+    *("borrowed_bytes", "unreadable"),
 )
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 

@@ -46,7 +46,8 @@ class SourceFile:
     content, where decompression may start. Without entries it is read as a stream, and its size is an estimate. If
     seeking needs more than a position, `index` names the object that holds it. `origin` is the place where it was
     found, if rows tell where they came from. If an item is a whole file, `path` is where it is in the folder that was
-    named. A file of a table that has ids for its columns has those of the table that are read.
+    named. A file of a table that has ids for its columns has those of the table that are read. A local file is
+    `settled` if it had not changed for a while: then this is its number on the disk, and when it last changed.
     """
 
     place: str
@@ -60,6 +61,7 @@ class SourceFile:
     origin: str = ""
     path: str = ""
     columns: tuple[NumberedColumn, ...] = ()
+    settled: str = ""
 
     @property
     def identity(self) -> list[Any]:

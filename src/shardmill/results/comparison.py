@@ -29,7 +29,10 @@ _RANKED_BY = f"nDCG@{DEPTH}"
 
 @dataclass(frozen=True, slots=True)
 class ComparedSide:
-    """One of the two results: its model, the size of its vectors, and how well it finds what is right."""
+    """One of the two results: its model, the size of its vectors, and how well it finds what is right.
+
+    Items that `failed` have no vector, so that no query finds them.
+    """
 
     edition: int
     model: str
@@ -38,6 +41,7 @@ class ComparedSide:
     dims: int
     dtype: str
     bytes: int
+    failed: int = 0
     figures: dict[str, float] = field(default_factory=dict)
 
 
@@ -73,7 +77,8 @@ class QueryPair:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Two results on the same queries. `overlap` and `correlation` are means over all of them, the figures of both
-    results over those whose right items are known: `better`, `worse` and `equal` count these.
+    results over those whose right items are known: `better`, `worse` and `equal` count these. `failed_gold`
+    counts right items that have a vector no more.
     """
 
     queries: int
@@ -88,6 +93,7 @@ class Comparison:
     worse: int
     equal: int
     worst: tuple[QueryPair, ...]
+    failed_gold: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -129,6 +135,7 @@ def compare(
         worse=sum(gain < 0 for gain in gains),
         equal=sum(gain == 0 for gain in gains),
         worst=tuple(sorted(pairs, key=lambda pair: (pair.gain, pair.overlap, pair.correlation))[:_WORST]),
+        failed_gold=_count_failed({name for pair in judged for name in pair.right or ()}, before, after),
     )
 
 
@@ -144,6 +151,17 @@ def _embed(side: Side, queries: Sequence[Query]) -> list[NDArray[np.float32] | N
                 raise
             found.append(None)
     return found
+
+
+def _count_failed(right: set[str], before: Side, after: Side) -> int:
+    """How many of these items had a vector and have none."""
+    return len(right & (_failed_items(after) - _failed_items(before))) if right else 0
+
+
+def _failed_items(side: Side) -> set[str]:
+    commits = side.ledger.commits.read_complete(side.plan)
+    records = (record for commit in commits for record in side.ledger.errors.read(commit))
+    return {name_item([*record.get("id", {}).values()]) for record in records}
 
 
 def _search(
@@ -202,7 +220,8 @@ def _figures(ranked: Sequence[str], right: Sequence[str]) -> dict[str, float]:
 def _describe(side: Side, figures: Sequence[dict[str, float]]) -> ComparedSide:
     commits = side.ledger.commits.read_complete(side.plan)
     stored = stored_vectors(side.ledger, side.plan)
-    count = sum(commit.rows_in_part for commit in commits)
+    failed = sum(commit.errors for commit in commits)
+    count = sum(commit.rows_in_part for commit in commits) - failed
     dropped = sum(commit.dropped for commit in commits) if side.plan.work.takes_part else 0
     return ComparedSide(
         edition=side.edition,
@@ -212,6 +231,7 @@ def _describe(side: Side, figures: Sequence[dict[str, float]]) -> ComparedSide:
         dims=stored.dims,
         dtype=stored.type,
         bytes=count * stored.row_bytes,
+        failed=failed,
         figures={name: _mean([each[name] for each in figures]) for name in (figures[0] if figures else ())},
     )
 

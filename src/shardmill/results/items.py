@@ -85,11 +85,14 @@ class ExactTotals:
 
 
 class ItemsCheck:
-    """Compares every item with the `source`, and the rows of each part with their items and their commit."""
+    """Compares every item with the source, and the rows of each part with their items and their commit.
 
-    def __init__(self, ledger: Ledger, plan: Plan, items: Iterator[ReadItems], *, source: bool) -> None:
+    `without` says why the source is not read, if it is not.
+    """
+
+    def __init__(self, ledger: Ledger, plan: Plan, items: Iterator[ReadItems], *, without: str) -> None:
         self._ledger, self._plan, self._items = ledger, plan, items
-        self._seen = ExactTotals(without=_reason_without(plan, source))
+        self._seen = ExactTotals(without=_reason_without(plan, without))
         self._varies = open_task(plan.work.task, plan.work.params).rows_vary
 
     def add(self, commit: Commit, rows: StoredRows | None) -> None:
@@ -147,9 +150,9 @@ class StoredHashes:
         return StoredRows(add_sums(self._digests), items, kept, np.concatenate(self._contents))
 
 
-def _reason_without(plan: Plan, source: bool) -> str:
-    if not source:
-        return "not compared with the source: --no-source"
+def _reason_without(plan: Plan, without: str) -> str:
+    if without:
+        return f"not compared with the source: {without}"
     # The text of such an item is the place of a file.
     return "not compared with the source: all its rows are one item" if plan.work.group_by == ALL else ""
 

@@ -18,6 +18,7 @@ from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan, Shard
 from shardmill.results.items import ReadItems, hash_groups, hash_items_of
 from shardmill.results.parts import Compared, ReadPart, read_part_once
+from shardmill.store import open_store
 from shardmill.tasks import open_task
 
 # To hash and compare an item of the source takes about this long besides what reading it took the workers; and this
@@ -102,7 +103,8 @@ def help_reading(given: tuple[str, Plan]) -> Callable[[tuple[str, Iterable[Any]]
     def answer(question: tuple[str, Iterable[Any]]) -> list[Any]:
         what, asked = question
         if what not in readers:
-            readers[what] = _part_reader(Ledger(url), plan) if what == _PARTS else hash_items_of(plan)
+            # Not the edition that is read: the one that is asked for.
+            readers[what] = _part_reader(Ledger(open_store(url)), plan) if what == _PARTS else hash_items_of(plan)
         return [readers[what](each) for each in asked]
 
     return answer

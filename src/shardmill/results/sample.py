@@ -21,6 +21,7 @@ from shardmill.plugins import find_verb
 from shardmill.results.again import RowsAgain
 from shardmill.results.bad import MOST_NAMED, BadRow
 from shardmill.results.drawn import draw, power, sample_size
+from shardmill.results.own_items import find_own_items
 from shardmill.results.reference import name_reference
 from shardmill.results.report import Check
 from shardmill.results.rounding import RoundedVectors
@@ -31,6 +32,8 @@ from shardmill.tasks import open_here, open_task
 
 # A sample that takes longer is kept this often, so that the next `verify` goes on where this one ended.
 _KEEP_EVERY_S = 10.0
+# Of an edition, one in so many more is drawn from the rows that are its own.
+_OWN = 4
 # Items that are computed to see how long the others take.
 _TRIED = 4
 
@@ -91,6 +94,7 @@ class _SampleCheck:
             "parts": hashlib.sha256(parts.encode()).hexdigest()[:16],
             "rows": self._asked,
         }
+        self._own = 0
         self._reference = self._task.for_reference()
         self._rounded = RoundedVectors.of(self._task)
         self._again = self._computing(self._rounded)
@@ -103,6 +107,7 @@ class _SampleCheck:
         before = so_far.rows
         device = open_here(self._reference, precise=True, reference=True)
         drawn = [(shard, self._items(shard, rows)) for shard, rows in draw(self._counts, self._asked, so_far.seed)]
+        drawn = self._with_own(drawn, so_far.seed)
         left = drawn[so_far.shards :]
         reference = name_reference(self._reference, device, {commit.kernel for commit in self._commits.values()})
         if left and not self._quiet:
@@ -128,6 +133,19 @@ class _SampleCheck:
         batches = read_part(self._ledger.store, self._commits[shard], [ITEM])
         there = np.unique(np.concatenate([np.zeros(0, np.int64), *map(item_numbers, batches)]))
         return [int(there[row]) for row in rows]
+
+    def _with_own(self, drawn: list[tuple[int, Sequence[int]]], seed: int) -> list[tuple[int, Sequence[int]]]:
+        """Of an edition, also some items whose rows it made itself: few items in many may be new."""
+        made = [c - self._commits[s.index].reused for c, s in zip(self._counts, self._plan.shards, strict=True)]
+        if not self._plan.work.edition or self._asked >= self._total:
+            return drawn
+        items: dict[int, Sequence[int]] = dict(drawn)
+        for shard, rows in draw(made, min(sum(made), max(1, self._asked // _OWN)), seed):
+            own = find_own_items(self._ledger, self._commits[shard]).tolist()
+            some = random.Random(f"{seed} {shard}").sample(own, min(len(rows), len(own)))
+            self._own += len(some)
+            items[shard] = sorted({*items.get(shard, ()), *some})
+        return sorted(items.items())
 
     def _estimate_s(self, drawn: Sequence[tuple[int, Sequence[int]]]) -> float:
         """How long the rest takes, by a few items of the first shard: their reading and computing apart."""
@@ -207,9 +225,13 @@ class _SampleCheck:
             seen += f"; {so_far.differ} of {so_far.rows} are gone or differ now"
         if so_far.left_out:
             seen += f"; {so_far.left_out} not compared: too many windows"
+        if self._own:
+            seen += f"; at least {self._own:,} of them lie in this edition's own parts"
         if before:
             seen += f"; {before:,} of them by a verification that was interrupted"
-        return Check("sample", 2 * so_far.differ <= so_far.rows, f"{seen}; {power(done, self._total)}")
+        return Check(
+            "sample", 2 * so_far.differ <= so_far.rows, f"{seen}; {power(min(done, self._asked), self._total)}"
+        )
 
     def _take_up(self) -> SampleSoFar:
         """What an interrupted verification of the same parts had compared; else nothing, and a seed of its own."""

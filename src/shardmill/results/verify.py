@@ -15,7 +15,7 @@ from shardmill.core import permission
 from shardmill.core.console import Bar
 from shardmill.core.errors import CorruptState, ShardmillError, StoreError
 from shardmill.core.pool import in_order
-from shardmill.ledger import MODEL, Commit, Ledger
+from shardmill.ledger import MODEL, Commit, Editions, Ledger
 from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceFile, new_numerics
 from shardmill.plugins import check_packages
 from shardmill.results.bad import BadRow
@@ -52,7 +52,8 @@ def verify(
     """Check a run against its plan, its source and what is expected; `sample` rows are computed again in float32.
 
     Without `source`, the whole source is not read again. Stores that it was delivered to, and those that `to` names,
-    are compared with it. Nothing is written into the run's folder but, now and then,
+    are compared with it. Of an edition that another one has replaced, the source is gone: its digests alone are
+    compared. Nothing is written into the run's folder but, now and then,
     how far a long sample is.
     """
     try:
@@ -91,6 +92,8 @@ def _verify(
     check_packages(plan.packages)
     began = time.monotonic()
     sample_size(sample, 0)
+    older = _tell_older(ledger)
+    source, without = source and not older, older or ("" if source else "--no-source")
     checks: list[Check] = []
     commits = ledger.commits.read()
     checks.append(_check_commits(plan, commits))
@@ -106,7 +109,7 @@ def _verify(
     ):
         if whole and source and not quiet:
             reading.announce()
-        exact = ItemsCheck(ledger, plan, reading.items(bar), source=source) if whole else None
+        exact = ItemsCheck(ledger, plan, reading.items(bar), without=without) if whole else None
         seen = _read_parts(reading.parts(), commits, hashes, dropped, exact, bar)
         checks += _check_parts(seen, commits, plan)
         checks += expected.check(seen.rows, seen.dims)
@@ -117,13 +120,15 @@ def _verify(
         if sound and (name := open_task(plan.work.task, plan.work.params).dropped_file):
             checks.append(dropped.check(ledger.store, name))
         checks += check_receipt(ledger, plan, commits)
-        for address in dict.fromkeys([*deliveries_of(ledger.execution()), *to]) if whole else ():
+        for address in dict.fromkeys([*deliveries_of(ledger.execution()), *to]) if whole and not older else ():
             checks.append(check_delivery(ledger, plan, address, commits))
         if exact is not None:
             checks += [_check_items(plan, commits)] if source else []
             checks += exact.checks()
         figures = _measure(ledger, plan, commits) if sound else {}
-    if sound and sample_size(sample, 100):
+    if older:
+        checks.append(Check("sample", True, f"none: {older}"))
+    elif sound and sample_size(sample, 100):
         check, costs = check_sample(ledger, plan, commits, sample, quiet=quiet)
         checks.append(check)
         figures = {**figures, **costs}
@@ -137,6 +142,15 @@ def _verify(
         seconds=round(time.monotonic() - began, 2),
         figures=figures,
     )
+
+
+def _tell_older(ledger: Ledger) -> str:
+    """Of an edition that another one has replaced: why only its digests are compared; else empty."""
+    editions = Editions(ledger.url)
+    number, current = editions.number_of(ledger.url), editions.current()
+    if number == current or not editions.is_read(number):
+        return ""
+    return f"edition {current} has replaced this one, whose source is gone; digests are compared"
 
 
 def _measure(ledger: Ledger, plan: Plan, commits: dict[int, Commit]) -> dict[str, Any]:
@@ -190,7 +204,7 @@ def _verify_table(
         with FullRead(ledger, plan, commits, source=source) as reading, Bar("verifying", quiet=quiet) as bar:
             if source and not quiet:
                 reading.announce()
-            exact = ItemsCheck(ledger, plan, reading.items(bar), source=source)
+            exact = ItemsCheck(ledger, plan, reading.items(bar), without="" if source else "--no-source")
             for shard in plan.shards:
                 exact.add(commits[shard.index], None)
                 bar.count(shard.index + 1, len(plan.shards), "shards of the source")

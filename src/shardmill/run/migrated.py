@@ -14,7 +14,8 @@ class Migrated:
 
     `made_before` says that an earlier command had completed the edition, so that this one computed nothing.
     `seconds` is its time, or what it would take of a device, and `usd` what that costs; None if that is not known.
-    `comparison` is of both editions; `report` is the place of a page about it.
+    `comparison` is of both editions; `report` is the place of a page about it. `errors` are items that failed, which
+    have no vector in the new edition; `errors_before` had none in the one before.
     """
 
     run: str
@@ -30,6 +31,8 @@ class Migrated:
     comparison: Comparison | None = None
     report: str = ""
     made_before: bool = False
+    errors: int = 0
+    errors_before: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

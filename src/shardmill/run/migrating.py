@@ -26,6 +26,7 @@ from shardmill.plan.spec import Spec, make_execution
 from shardmill.plugins import check_packages, find_verb
 from shardmill.results.comparison import Comparison, Side, compare
 from shardmill.results.queries import QUERY, Query, check_gold, draw_queries, read_queries
+from shardmill.run.comparing import count_changes, differs, pace
 from shardmill.run.costs.forecast import make_forecast
 from shardmill.run.migrated import Migrated
 from shardmill.run.planner import make_plan
@@ -37,7 +38,7 @@ from shardmill.run.planning import (
     settle_by_task,
     write_plan,
 )
-from shardmill.run.refreshing import LEAST_LEFT, count_changes, differs, pace, refuse_unfit, settle_base, shrunk
+from shardmill.run.refreshing import LEAST_LEFT, refuse_unfit, settle_base, shrunk
 from shardmill.run.reports.migration import write_comparison
 from shardmill.run.running import finish_run
 from shardmill.sinks.digests import make_salt, salt_of
@@ -213,7 +214,8 @@ class _Migration:
         # One that was begun for a source that has changed since is begun again.
         found = ledger.find_plan()
         fresh = found is not None and differs(found, self._new)
-        made = write_plan(ledger, spec, self._devices, fresh=fresh, quiet=self._quiet)
+        before = None if like is None else Ledger(editions.open(like)).plan()
+        made = write_plan(ledger, spec, self._devices, fresh=fresh, edition_before=before, quiet=self._quiet)
         finish_run(ledger, made, spec, self._placer, self._devices, asked_at, self._quiet)
         delete_index(ledger)
         return begun
@@ -236,13 +238,16 @@ class _Migration:
         ledger = Ledger(self._editions.open(made))
         plan = ledger.plan()
         items = self._count(ledger, plan)
-        reused = sum(commit.reused for commit in ledger.commits.read_complete(plan))
+        commits = ledger.commits.read_complete(plan)
+        reused = sum(commit.reused for commit in commits)
         return Migrated(
             *(self._editions.run, self.number, made, switched, items, reused, items - reused),
             seconds=time.time() - began,
             comparison=comparison,
             report=page,
             made_before=self._made_before,
+            errors=sum(commit.errors for commit in commits),
+            errors_before=sum(commit.errors for commit in self._base.commits.read_complete(self._plan)),
         )
 
     def _find_like(self) -> int | None:

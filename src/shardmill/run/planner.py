@@ -41,6 +41,7 @@ from shardmill.sources.formats import find_format
 from shardmill.sources.origin import AUTO
 from shardmill.sources.range import COLUMN, items_place
 from shardmill.sources.taking import check_condition, cut_at
+from shardmill.sources.unchanged import cut_as_before
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
 from shardmill.tasks.context import LongTask
@@ -92,15 +93,23 @@ def _check_together(placed: Sequence[Device]) -> None:
         )
 
 
-def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None, quiet: bool = True) -> Plan:
+def make_plan(
+    spec: Spec,
+    devices: Sequence[Device],
+    *,
+    like: Plan | None = None,
+    before: Plan | None = None,
+    quiet: bool = True,
+) -> Plan:
     """Make the plan of a spec: examine the source, take the model's fingerprint, cut the shards.
 
     If the plan `like` has the same query and key, its shards are reused: the rows of a query may have changed. The
     groups that it has sorted are reused too. Files that may be lines or documents are read as `like` reads them; of a
-    new run the user is asked, unless it is `quiet`.
+    new run the user is asked, unless it is `quiet`. Files that are as they were when the plan of the edition `before`
+    was made are cut as they were then.
     """
     try:
-        return _make_plan(spec, spec.work, spec.work.format, devices, like, quiet)
+        return _make_plan(spec, spec.work, spec.work.format, devices, like, before, quiet)
     except UnclearFormat as unclear:
         if like is not None and unclear.is_settled_by(like.stat.format):
             format, read_as = like.work.format, like.stat.format
@@ -108,7 +117,8 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
             format = read_as = _ask_format(unclear)
         else:
             raise
-    return _make_plan(spec, spec.work.model_copy(update={"format": format}), read_as, devices, like, quiet)
+    work = spec.work.model_copy(update={"format": format})
+    return _make_plan(spec, work, read_as, devices, like, before, quiet)
 
 
 def _ask_format(unclear: UnclearFormat) -> str:
@@ -122,7 +132,13 @@ def _ask_format(unclear: UnclearFormat) -> str:
 
 
 def _make_plan(
-    spec: Spec, work: Work, read_as: str | None, devices: Sequence[Device], like: Plan | None, quiet: bool
+    spec: Spec,
+    work: Work,
+    read_as: str | None,
+    devices: Sequence[Device],
+    like: Plan | None,
+    before: Plan | None,
+    quiet: bool,
 ) -> Plan:
     task, work = _settle_fields(_follow_model(work, like), like, read_as)
     if work.id == (AUTO,) and AUTO not in list_columns(work.source, work.query, read_as, work.config):
@@ -166,7 +182,7 @@ def _make_plan(
     digest = work_digest(work.task, fingerprint, work.params)
     rates = [_rate(task, device, digest, spec.execution.precision) for device in devices]
     target = 1 if work.items else spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, rates)
-    shards = _repeat(source.shards(target), work)
+    shards = _repeat(cut_as_before(source, stat, work, before, target), work)
     if work.limit and like is not None and _has_part(like, work):
         shards = like.shards
     elif work.limit:

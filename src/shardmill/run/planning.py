@@ -58,18 +58,19 @@ def write_plan(
     keep_settings: bool = False,
     quiet: bool = True,
     before: Callable[[Plan], None] = lambda plan: None,
+    edition_before: Plan | None = None,
 ) -> Plan:
     """Write the folder of a run, or find the run there: its plan, its table if it loads one, and its settings.
 
     `keep_settings` leaves those of an existing run alone. `before` is called with the plan of an incomplete load,
-    before its table is created.
+    before its table is created. Files that are as they were in the `edition_before` are cut as they were there.
     """
     refuse_several(fresh=fresh, resume=resume)
     began = time.time()
     like = None if fresh else ledger.find_plan()
     if like is not None and like.work.edition:
         spec = spec.model_copy(update={"work": spec.work.model_copy(update={"edition": like.work.edition})})
-    new = make_plan(spec, devices, like=like, quiet=quiet)
+    new = make_plan(spec, devices, like=like, before=edition_before, quiet=quiet)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
     if (trace := open_trace(plan.id, plan.generation)) is not None:
         ledger.notes.put_began(began)

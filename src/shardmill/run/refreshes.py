@@ -65,6 +65,16 @@ def note_behind(editions: Editions) -> None:
     _change(editions.run, lambda state: replace(state, behind_since=state.behind_since or time.time()))
 
 
+def note_compared(base: Ledger, seen: str) -> None:
+    """Note that files in this state were read, and hold what the edition was made from."""
+    _change(base.url, lambda state: replace(state, compared=seen))
+
+
+def was_compared(base: Ledger, seen: str) -> bool:
+    noted = Ledger(Editions(base.url).open(1)).notes.refreshes()
+    return noted is not None and noted.compared == seen
+
+
 def note_summary(ledger: Ledger, done: Refreshed) -> None:
     """Keep beside an edition what the refresh that made it did."""
     same = {name: getattr(done, name) for name in EditionSummary.__slots__ if name != "at"}
@@ -77,7 +87,7 @@ def _failed(state: RefreshState, error: ShardmillError) -> RefreshState:
 
 def _succeeded(state: RefreshState, done: Refreshed, began: float) -> RefreshState:
     made_at = time.time() if done.changed else state.made_at if state.edition == done.edition else None
-    return RefreshState(edition=done.edition, made_at=made_at, fresh_at=began)
+    return RefreshState(edition=done.edition, made_at=made_at, fresh_at=began, compared=state.compared)
 
 
 def _change(place: Any, change: Callable[[RefreshState], RefreshState]) -> None:

@@ -8,14 +8,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
 from shardmill.core import permission
-from shardmill.core.console import Bar, is_quiet, say
+from shardmill.core.console import is_quiet, say
 from shardmill.core.devices import Device
 from shardmill.core.dialect import shell_command
 from shardmill.core.errors import NotComplete, RunExists, SourceError, StaleResume, UsageError
@@ -26,9 +22,9 @@ from shardmill.plan import Plan
 from shardmill.plan.spec import Spec, Work, make_execution
 from shardmill.plugins import check_packages, find_verb
 from shardmill.results.delivery import deliveries_of, shipment_of
-from shardmill.results.items import hash_items_of
 from shardmill.results.recovery import recover_lineage
 from shardmill.run.changes import differences, differences_of_work
+from shardmill.run.comparing import count_changes, is_unchanged, pace
 from shardmill.run.costs.cost import read_cost
 from shardmill.run.planner import make_plan, settle_like
 from shardmill.run.planning import open_placer, permit, refuse_another_model, settle_by_task, write_plan
@@ -36,11 +32,9 @@ from shardmill.run.refreshed import Refreshed
 from shardmill.run.refreshes import note_behind, note_summary, recorded
 from shardmill.run.running import finish_run
 from shardmill.run.status.state import read_status
-from shardmill.sinks.digests import digest_items, salt_of
-from shardmill.sinks.items_index import EarlierItems, delete_index
+from shardmill.sinks.digests import salt_of
+from shardmill.sinks.items_index import count_known, delete_index
 from shardmill.sinks.lineage import Lineages
-from shardmill.sources import Fields, open_source
-from shardmill.store import open_store
 from shardmill.tasks import open_task
 from shardmill.worker.steps import DELIVER
 
@@ -100,11 +94,11 @@ def refresh(
     spec = settle_by_task(spec)
     if work is not None:
         spec = _settle_again(spec, plan, devices, quiet)
-    new = make_plan(spec, devices, quiet=quiet)
+    new = make_plan(spec, devices, before=plan, quiet=quiet)
     into = deliveries_of(settings)
     if work is not None:
         check_work(base, plan, new, into, quiet)
-    if is_unchanged(base, plan, new, quiet):
+    if is_unchanged(base, plan, new, quiet, writes=not dry_run):
         if not dry_run:
             deliver_edition(base, plan, spec, into, devices, quiet)
         return Refreshed(editions.run, number, False, before, before, before, 0, dry_run)
@@ -140,7 +134,7 @@ def refresh(
             f"{ledger.url}: {len(live)} workers make this edition of the source as it was ({live[0]}).",
             hint=f"What has changed since serves the next one. Wait for this one: {shell_command('status', base.url)}",
         )
-    made = write_plan(ledger, spec, devices, fresh=is_stale, quiet=quiet)
+    made = write_plan(ledger, spec, devices, fresh=is_stale, edition_before=plan, quiet=quiet)
     finish_run(ledger, made, spec, placer, devices, began, quiet)
     done = ledger.commits.read_complete(made)
     items = sum(commit.rows - commit.dropped * made.work.takes_part for commit in done)
@@ -152,11 +146,13 @@ def refresh(
     ledger.seal(made)
     if not editions.switch(number, begun) and not editions.is_read(begun):
         raise UsageError(f"{base.url}: another edition was chosen meanwhile.", hint="Run the same command again.")
-    known = EarlierItems(ledger.store, Lineages(ledger.store, base, recover_lineage), commits).known
-    if not quiet and known < before:
-        say(f"{before - known:,} of {before:,} items cannot be taken over: they failed, or are of an earlier version.")
-    delete_index(ledger)
     reused = sum(commit.reused for commit in done)
+    if not quiet and reused < before:
+        known = count_known(Lineages(ledger.store, base, recover_lineage), commits)
+        if known < before:
+            why = "they failed, or are of an earlier version"
+            say(f"{before - known:,} of {before:,} items cannot be taken over: {why}.")
+    delete_index(ledger)
     seconds, usd = pace(base, plan)
     refreshed = Refreshed(
         *(editions.run, begun, True, before, items, reused, items - reused),
@@ -292,75 +288,8 @@ def beyond_item(work: Work) -> str:
     return find_verb(work.task).beyond_item or ("an item is a whole training" if task.one_shard else "")
 
 
-def is_unchanged(base: Ledger, plan: Plan, new: Plan, quiet: bool) -> bool:
-    """Whether the source holds what the edition was made from. The rows of a query are read up to one that differs."""
-    if differs(plan, new):
-        return False
-    if not plan.work.query:
-        return True
-    ends = ((each.shards[-1].stop, each.shards[-1].high) for each in (plan, new))
-    if next(ends) != next(ends):
-        return False
-    commits, read = base.commits.read(), hash_items_of(replace(plan, stat=new.stat))
-    with Bar("comparing", quiet=quiet) as bar:
-        for shard in plan.shards:
-            bar.at(shard.index / len(plan.shards), f"{shard.index:,} of {len(plan.shards):,} ranges of keys")
-            if commits[shard.index].items_digest != read(shard).digest:
-                return False
-    return True
-
-
-def differs(plan: Plan, new: Plan) -> bool:
-    """Whether the source is another than the one that the edition was made from."""
-    same = new.work.model_copy(update={"edition": plan.work.edition})
-    return bool(differences(plan, Plan.of(same, new.stat, new.fingerprint, new.shards)))
-
-
 def shrunk(was: str, now: str, base: Ledger) -> UsageError:
     return SourceError(
         f"The source had {was} and has {now}: less than half is left.",
         hint=f"If that is right: {shell_command('refresh', Editions(base.url).run, '--allow-shrink')}",
     )
-
-
-def count_changes(base: Ledger, new: Plan, number: int, before: int, quiet: bool) -> Refreshed:
-    """What a refresh would do, by the items of the source; nothing is computed, and nothing is written."""
-    task = open_task(new.work.task, new.work.params)
-    salt = salt_of(new)
-    source = open_source(new.stat, Fields.of(new.work), new.work.max_item_bytes)
-    items = reused = read = 0
-    commits = base.commits.read_complete(base.plan())
-    with Bar("comparing", quiet=quiet) as bar, TemporaryDirectory() as folder:
-        store = open_store(folder)
-        known = EarlierItems(store, Lineages(store, base, recover_lineage), commits)
-        for shard in new.shards:
-            for batch in source.read(shard):
-                taken = np.ones(len(batch), bool) if batch.taken is None else batch.taken
-                fields = batch.kept.select(list(task.fields)) if task.fields else None
-                found, _, _ = known.find(digest_items(batch.texts, fields, salt))
-                found[[*batch.bad]] = False
-                items += int(taken.sum())
-                reused += int((found & taken).sum())
-            read += shard.weight_bytes
-            bar.at(read / max(1, new.weight_bytes), f"{items:,} items")
-    seconds, usd = pace(base, base.plan())
-    computed = items - reused
-    return Refreshed(
-        *(Editions(base.url).run, number, True, before, items, reused, computed),
-        dry_run=True,
-        seconds=0.0 if seconds is None else seconds * computed,
-        seconds_saved=None if seconds is None else seconds * reused,
-        usd=None if usd is None else usd * computed,
-        usd_saved=None if usd is None else usd * reused,
-    )
-
-
-def pace(base: Ledger, plan: Plan) -> tuple[float | None, float | None]:
-    """Device-seconds and dollars per item that this edition computed; None if it computed none, or has no price."""
-    commits = base.commits.read_complete(plan)
-    computed = sum(commit.rows - commit.reused for commit in commits)
-    if not computed:
-        return None, None
-    seconds = sum(commit.timings.get("device_s", 0.0) for commit in commits)
-    usd = read_cost(base, plan).usd
-    return seconds / computed, None if usd is None else usd / computed

@@ -21,6 +21,7 @@ from shardmill.sinks.digests import salt_of
 from shardmill.sinks.items_index import EarlierItems
 from shardmill.sinks.lineage import Lineages, Recover
 from shardmill.sinks.parquet import restore_missing
+from shardmill.sinks.whole import FindUnchanged, WholeShard, WholeShards
 from shardmill.store import Store
 from shardmill.store.parts import open_own, open_part, readable
 from shardmill.store.recipes import FIRST, PART, ROWS, SHIFT, PartName, Recipe, as_ranges, find_recipe
@@ -91,19 +92,26 @@ class EarlierRows:
     """
 
     def __init__(
-        self, ledger: Ledger, output: pa.Schema, stored: pa.Schema, recover: Recover, worker: str = ""
+        self,
+        ledger: Ledger,
+        output: pa.Schema,
+        stored: pa.Schema,
+        recover: Recover,
+        unchanged: FindUnchanged,
+        worker: str = "",
     ) -> None:
         editions = Editions(ledger.url)
         self._edition = editions.origin(editions.number_of(ledger.url)).base
         self._base = Ledger(editions.open(self._edition))
         self._output, self._stored = output, stored
-        plan = self._base.plan()
+        plan, new = self._base.plan(), ledger.plan()
         # Of another model or other parameters, no item is the same.
-        is_alike = salt_of(plan) == salt_of(ledger.plan())
+        is_alike = salt_of(plan) == salt_of(new)
         self._commits = {c.shard: c for c in self._base.commits.read_complete(plan)} if is_alike else {}
         self._precisions = {commit.precision for commit in self._commits.values()}
         self._lineages = Lineages(ledger.store, self._base, recover)
         self._items = EarlierItems(ledger.store, self._lineages, list(self._commits.values()), worker)
+        self._whole = WholeShards(self._base, self._edition, plan, new, self._commits, unchanged)
         self._held: OrderedDict[int, _EarlierShard] = OrderedDict()
         self._parts: OrderedDict[int, _EarlierPart] = OrderedDict()
         self._names: dict[PartName, int] = {}
@@ -111,6 +119,10 @@ class EarlierRows:
     def numerics_with(self, own: Mapping[str, str]) -> Mapping[str, str]:
         """How rows of which some were taken over were computed: as `own` if all were, else it is not known."""
         return own if self._precisions <= {own.get("precision", "")} else {}
+
+    def find_whole(self, shard: int) -> WholeShard | None:
+        """A shard that need not be read, since its files are as they were; None if it has to be."""
+        return self._whole.find(shard, self._stored)
 
     def find(self, made_from: pa.Array, carried: Hashes) -> Reused | None:
         """The rows of those items that were made from the same; None if there are none.

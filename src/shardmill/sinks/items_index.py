@@ -49,14 +49,9 @@ class EarlierItems:
         # Workers begin at different runs.
         first = zlib.crc32(worker.encode()) % max(1, len(self._commits))
         runs = range(len(self._commits))
-        self._runs = {run: self._open(run) for run in [*runs[first:], *runs[:first]]}
+        self._runs: dict[int, _Run] = {}
         # The run in which most items of the last block were is looked at first.
-        self._order = [*runs]
-
-    @property
-    def known(self) -> int:
-        """How many items may be taken over, those that are made from the same counted once in a run."""
-        return sum(int(run.known) for run in self._runs.values())
+        self._order = [*runs[first:], *runs[:first]]
 
     def find(self, made_from: pa.Array) -> tuple[NDArray[np.bool_], Rows, Rows]:
         """Which of these are among the items, and of each of those its shard and its place there."""
@@ -68,6 +63,8 @@ class EarlierItems:
         for run in list(self._order):
             if not len(left):
                 break
+            if run not in self._runs:
+                self._runs[run] = self._open(run)
             places = self._runs[run].find(halves[left])
             here = places >= 0
             found[left[here]] = True
@@ -85,8 +82,7 @@ class EarlierItems:
         with suppress(FileNotFoundError):
             if self._store.head(key) is not None:
                 return _Run(pa.ipc.open_file(_map(self._store, key)).read_all())
-        table, known = _make_run(self._lineages, self._commits[run])
-        table = table.replace_schema_metadata({b"known": str(known).encode()})
+        table = _make_run(self._lineages, self._commits[run])
         with replacing(key, self._store) as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
         with suppress(FileNotFoundError):
@@ -100,7 +96,6 @@ class _Run:
     def __init__(self, table: pa.Table) -> None:
         columns = [table.column(name).combine_chunks().to_numpy() for name in _SCHEMA.names]
         self._heads, self._tails, self._shards, self._items = columns
-        self.known = int((table.schema.metadata or {}).get(b"known", b"0"))
 
     def find(self, halves: NDArray[np.uint64]) -> Rows:
         """Where each of these digests is, -1 for one that is not there."""
@@ -136,8 +131,14 @@ def _in_runs(commits: Sequence[Commit]) -> Iterator[list[Commit]]:
         yield held
 
 
-def _make_run(lineages: Lineages, commits: Sequence[Commit]) -> tuple[pa.Table, int]:
-    """The items of these parts, sorted, each digest once; and how many items have one."""
+def count_known(lineages: Lineages, commits: Sequence[Commit]) -> int:
+    """How many items may be taken over."""
+    every = (lineages.read(commit) for commit in commits if commit.part)
+    return sum(len(each) - int(each.column("made_from").null_count) for each in every if each is not None)
+
+
+def _make_run(lineages: Lineages, commits: Sequence[Commit]) -> pa.Table:
+    """The items of these parts, sorted, each digest once."""
     pieces = [piece for commit in commits if commit.part and (piece := _list_items(lineages, commit)) is not None]
     table = pa.concat_tables([_SCHEMA.empty_table(), *pieces]).combine_chunks()
     head, tail = (table.column(name).to_numpy() for name in ("head", "tail"))
@@ -145,7 +146,7 @@ def _make_run(lineages: Lineages, commits: Sequence[Commit]) -> tuple[pa.Table, 
     order = np.argsort(head, kind="stable")
     is_first = np.ones(len(order), bool)
     is_first[1:] = (head[order[1:]] != head[order[:-1]]) | (tail[order[1:]] != tail[order[:-1]])
-    return table.take(pa.array(order[is_first])).combine_chunks(), table.num_rows
+    return table.take(pa.array(order[is_first])).combine_chunks()
 
 
 def _list_items(lineages: Lineages, commit: Commit) -> pa.Table | None:

@@ -125,6 +125,11 @@ class StagedPart:
         if self._prefix is not None:
             self._prefix.write(rows, recipe)
 
+    def take_over(self, recipe: Recipe, lineage: pa.Table) -> None:
+        """Be a shard whose rows all stay where they are."""
+        self._recipe.add(recipe, 0)
+        self._add_lineage(lineage.to_batches())
+
     def _add(self, rows: pa.Table, recipe: Recipe | None) -> None:
         self._recipe.add(recipe, rows.num_rows)
         self._waiting.append(rows)

@@ -42,6 +42,7 @@ from shardmill.sources.parsing import BOM
 from shardmill.sources.places import WILD, Found, expand
 from shardmill.sources.signatures import refuse_other_kinds
 from shardmill.sources.splits import ALL_CONFIGS, ALL_SPLITS, choose_split, split_of
+from shardmill.sources.unchanged import settled
 from shardmill.store import ReadRange, is_url
 
 # Of suffixes whose files are not read, as many are told.
@@ -267,8 +268,9 @@ def _fingerprint(found: Found) -> SourceFile:
     file = SourceFile(found.place, found.entry.size, found.entry.tag, "", columns=found.columns)
     if is_url(found.place):
         return replace(file, edges=found.edges)
+    since = settled(found.place, found.entry.size, found.entry.tag)
     with open_packed(file) as read:
-        return replace(file, edges=_edges(read, found.entry.size))
+        return replace(file, edges=_edges(read, found.entry.size), settled=since)
 
 
 def _edges(read: ReadRange, size: int) -> str:

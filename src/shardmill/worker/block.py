@@ -67,9 +67,9 @@ class Block:
     `made_from` has a digest of what each item's rows are made from; `lineage` has that and hashes of its rows. Those of
     some items may be `reused` from an earlier edition.
 
-    `unchanged` are items whose result is already in the sink, `files` the number of each item's file if the shard has
-    several. If items may have several rows or none (`varies`), `gone` are those that have none, once it is finished;
-    so are those that are not `taken`, None if all are.
+    Of the bad ones, `unreadable` are so in the source. `unchanged` are items whose result is already in the sink,
+    `files` the number of each item's file if the shard has several. If items may have several rows or none (`varies`),
+    `gone` are those that have none, once it is finished; so are those that are not `taken`, None if all are.
     """
 
     claim: Claim
@@ -88,6 +88,7 @@ class Block:
     tokens_out: int = 0
     varies: bool = False
     gone: Sequence[int] = ()
+    unreadable: int = 0
     item_hashes: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
     kept_hashes: Hashes | None = None
     taken: NDArray[np.bool_] | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from shardmill.ledger import Claim
+from shardmill.sinks.whole import WholeShard
 from shardmill.tasks.context import Stopped
 
 __all__ = ["AllDone", "Channel", "ShardEnd", "Stopped"]
@@ -18,10 +19,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class ShardEnd:
-    """All items of a shard have passed; `lines` is the shard's number of lines."""
+    """All items of a shard have passed; `lines` is the shard's number of lines. Those of a `whole` one had not to."""
 
     claim: Claim
     lines: int
+    whole: WholeShard | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,8 +178,7 @@ class Worker:
                 on_step=self.on_step,
                 stopped=self._stop.is_set,
             )
-            if self.plan.work.edition:
-                self._earlier = open_earlier(self.ledger, self.plan, self.task, self.name)
+            self._earlier = open_earlier(self.ledger, self.plan, self.task, self.name)
             budget = Budget(self.execution.batch_tokens or self.task.batch_budget)
             self.runner = Runner(
                 *(self.task, self.ledger, budget),
@@ -258,9 +257,10 @@ class Worker:
             shard = self._shards.open(claim, staged)
             self._pulse.progress()
             self.on_step("claimed", claim.shard)
+            whole = None if staged.done or self._earlier is None else self._earlier.find_whole(claim.shard)
             first_row, lines, started = 0, 0, time.perf_counter()
             again = ReadAgain(claim.shard, staged, self.plan.kept)
-            for batch in () if staged.complete else self.source.read(self.plan.shards[claim.shard]):
+            for batch in () if staged.complete or whole else self.source.read(self.plan.shards[claim.shard]):
                 shard.read_s += time.perf_counter() - started
                 again.skip(batch, first_row)
                 left = batch.after(staged.done - first_row)
@@ -274,7 +274,7 @@ class Worker:
                 started = time.perf_counter()
                 if shard.lost:
                     break
-            self._read.put(ShardEnd(claim, lines))
+            self._read.put(ShardEnd(claim, lines, whole))
         self._read.put(AllDone())
 
     def _begin(self, claim: Claim) -> tuple[Suspects | None, Staged]:

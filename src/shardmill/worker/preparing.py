@@ -89,6 +89,7 @@ def make_block(
     taken = None if batch.taken is None or batch.taken.all() else batch.taken
     untaken = frozenset[int]() if taken is None else frozenset(np.flatnonzero(~taken).tolist())
     bad = {row: reason for row, reason in bad.items() if row not in untaken}
+    unreadable = sum(row not in untaken for row in batch.bad)
     texts = _without(batch.texts, [*bad, *untaken])
     kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
     kept_hashes = hash_kept(kept)
@@ -126,6 +127,7 @@ def make_block(
         made_from=made_from,
         reused=reused,
         taken=taken,
+        unreadable=unreadable,
     )
 
 

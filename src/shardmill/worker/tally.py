@@ -21,6 +21,8 @@ from shardmill.core.hashing import add_sums, sum_hashes
 from shardmill.ledger import Claim, Commit, merge_reasons, name_process
 from shardmill.plan import Plan
 from shardmill.sinks.base import ErrorRecord, Finished, Sealed, Staged
+from shardmill.sinks.whole import WholeShard
+from shardmill.sources.formats import find_format
 from shardmill.worker.block import Block, mixed_up
 
 _RATE_WINDOW_S = 30.0
@@ -48,6 +50,7 @@ class OpenShard:
     truncated: int = 0
     dropped: int = 0
     reused: int = 0
+    unreadable: int = 0
     items_digest: str = sum_hashes(np.zeros(0, np.uint64))
     rows_digest: str = sum_hashes(np.zeros(0, np.uint64))
     lengths: Counter[int] = field(default_factory=Counter)
@@ -108,8 +111,18 @@ class OpenShard:
         self.truncated += done.truncated
         self.dropped += done.dropped
         self.reused += done.reused
+        # A document may be read at another try.
+        self.unreadable += block.unreadable if find_format(plan.stat.format).unit != "file" else 0
         self._count_lengths(block.prepared.costs)
         return done
+
+    def take_over(self, whole: WholeShard) -> None:
+        """Count a shard that was not read as it was counted before."""
+        commit = whole.commit
+        self.rows, self.part_rows, self.dropped = commit.rows, commit.rows_in_part, commit.dropped
+        self.items_digest, self.rows_digest = commit.items_digest, commit.rows_digest
+        self.reused, self.unreadable = whole.reused, commit.unreadable
+        self.add_errors(whole.errors)
 
     def _count_lengths(self, costs: NDArray[np.int64]) -> None:
         powers, counts = np.unique(np.frexp(costs[costs > 0])[1] - 1, return_counts=True)
@@ -166,6 +179,7 @@ class OpenShard:
             items_digest=self.items_digest if plan.knows_new_keys else "",
             rows_digest=self.rows_digest if plan.knows_new_keys else "",
             reused=self.reused,
+            unreadable=self.unreadable if plan.knows_new_keys else 0,
         )
 
 
@@ -186,6 +200,11 @@ class Tally:
         self.tokens += block.tokens
         self.tokens_out += block.tokens_out
         self.errors += len(block.bad)
+
+    def add_whole(self, whole: WholeShard) -> None:
+        self.rows += whole.commit.rows
+        self.errors += len(whole.errors)
+        self.add_errors(whole.errors)
 
     def add_errors(self, records: Iterable[ErrorRecord]) -> None:
         """Count failed rows by reason, and keep the first of each as an example."""

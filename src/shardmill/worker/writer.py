@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from shardmill.core.errors import too_many_errors
 from shardmill.core.telemetry import open_trace
-from shardmill.ledger import Commit, Ledger
+from shardmill.ledger import Commit, Editions, Ledger
 from shardmill.plan import Plan
 from shardmill.plan.spec import ErrorLimit
 from shardmill.results.recovery import recover_lineage
@@ -18,8 +18,10 @@ from shardmill.sinks.address import find_writer
 from shardmill.sinks.base import Sink, SinkContext
 from shardmill.sinks.digests import salt_of
 from shardmill.sinks.earlier import EarlierRows
-from shardmill.sinks.parquet import part_schema
+from shardmill.sinks.parquet import StagedPart, part_schema
+from shardmill.sinks.whole import WholeShard
 from shardmill.sources import kept_schema
+from shardmill.sources.unchanged import find_unchanged
 from shardmill.tasks.base import Task
 from shardmill.worker.block import Block
 from shardmill.worker.channel import ShardEnd
@@ -59,10 +61,12 @@ def open_sink(
     return opened
 
 
-def open_earlier(ledger: Ledger, plan: Plan, task: Task, worker: str) -> EarlierRows:
-    """The rows of the edition that the one of this ledger is made from."""
+def open_earlier(ledger: Ledger, plan: Plan, task: Task, worker: str) -> EarlierRows | None:
+    """The rows of the edition that the one of this ledger is made from; None of a first one, or of a copy of any."""
+    if not plan.work.edition or Editions(ledger.url).number_of(ledger.url) == 1:
+        return None
     stored = part_schema(kept_schema(plan), task.output, numbered=task.rows_vary or plan.work.takes_part)
-    return EarlierRows(ledger, task.output, stored, recover_lineage, worker)
+    return EarlierRows(ledger, task.output, stored, recover_lineage, find_unchanged, worker)
 
 
 class Writer:
@@ -138,8 +142,20 @@ class Writer:
         shard = self._shards[end.claim.shard]
         if shard.lost:
             self._shards.give_up(shard)
-        else:
-            self._commit(shard, end.lines)
+            return
+        if end.whole is not None:
+            self._take_over(shard, end.whole)
+        self._commit(shard, end.lines if end.whole is None else end.whole.commit.lines)
+
+    def _take_over(self, shard: OpenShard, whole: WholeShard) -> None:
+        """Have all rows of a shard of the edition before; nothing of it was read."""
+        assert isinstance(shard.staged, StagedPart)
+        shard.staged.take_over(whole.recipe, whole.lineage)
+        shard.take_over(whole)
+        self._tally.add_whole(whole)
+        self._untaken += whole.commit.rows - whole.reused - len(whole.errors)
+        if whole.errors:
+            self._check_errors(shard)
 
     def _commit(self, shard: OpenShard, lines: int) -> None:
         started = time.perf_counter()

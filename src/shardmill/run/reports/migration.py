@@ -32,6 +32,7 @@ def figures_of(found: Comparison) -> list[tuple[str, str, str]]:
         ("edition", f"{before.edition}", f"{after.edition}"),
         ("model", before.model, after.model),
         ("items", f"{before.items:,}", f"{after.items:,}"),
+        ("items without vector", f"{before.failed:,}", f"{after.failed:,}"),
         ("dimensions", f"{before.dims:,} of {before.dtype}", f"{after.dims:,} of {after.dtype}"),
         ("bytes of the vectors", f"{before.bytes:,}", f"{after.bytes:,}"),
         *((name, f"{before.figures[name]:.4f}", f"{value:.4f}") for name, value in after.figures.items()),
@@ -49,6 +50,18 @@ def sentences_of(found: Comparison) -> list[str]:
         said.append(
             f"Right items are known for {found.with_gold:,} queries: {found.better:,} find them better, "
             f"{found.worse:,} worse, {found.equal:,} as before (nDCG@{DEPTH})."
+        )
+    before, after = found.before, found.after
+    if before.failed or after.failed:
+        lost = f" {count(found.failed_gold, 'right item')} had one before." if found.failed_gold else ""
+        said.append(
+            f"{count(after.failed, 'item')} failed and have no vector in edition {after.edition}, {before.failed:,} in "
+            f"edition {before.edition}: no query finds them.{lost}"
+        )
+    if before.items != after.items:
+        said.append(
+            f"Edition {after.edition} has {count(after.items, 'item')} and edition {before.edition} {before.items:,}: "
+            "the source has changed."
         )
     if found.missing_gold:
         said.append(f"{count(found.missing_gold, 'right item')} of the queries are not in the run.")

@@ -46,6 +46,14 @@ def show(request: Request, done: Migrated) -> None:
     reused = f", {done.reused:,} reused" if done.reused else ""
     counted = ", computed before" if done.made_before else f": {done.computed:,} {has}{reused}{price}"
     say(f"Edition {done.edition} {would} {count(done.items, 'item')}{counted}.")
+    if done.errors:
+        listed = shell_command(
+            "show", done.run if done.switched else f"{done.run}/editions/{done.edition:06d}", "--errors"
+        )
+        say(
+            f"{count(done.errors, 'item')} failed and have no vector in edition {done.edition}, "
+            f"{done.errors_before:,} in edition {done.before}: {listed}"
+        )
     if done.comparison is not None:
         _show_comparison(done.comparison)
         say(f"Query by query: {done.report}")

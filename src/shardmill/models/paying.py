@@ -19,6 +19,7 @@ from typing import Any
 from shardmill._version import __version__
 from shardmill.core.cache import Cache
 from shardmill.core.devices import Device, cpu_model
+from shardmill.core.errors import ShardmillError
 from shardmill.models.arithmetic import Arithmetic, count_arithmetic, count_layers
 from shardmill.models.folder import read_heads
 from shardmill.models.memory import identify_weights
@@ -100,7 +101,7 @@ class Paying:
     def trying(self) -> bool:
         """Whether there is work enough to look for a kernel that is faster than plain float32 on a GPU."""
         plain_s = self._at_peak_s(self.tokens) * _FLOAT32 / _REACHED
-        return not self.device.work_bytes or plain_s > _TRYING_S
+        return not self.device.work_bytes or not self.arithmetic.per_token or plain_s > _TRYING_S
 
     @property
     def _has_many_steps(self) -> bool:
@@ -109,7 +110,11 @@ class Paying:
 
     def _at_peak_s(self, tokens: float) -> float:
         """Seconds for texts of a typical length at the peak of this worker's share of the GPU."""
-        chip = load_catalogue().find(self.device.name)
+        try:
+            chip = load_catalogue().find(self.device.name)
+        except ShardmillError:
+            # The user's own list of devices is damaged, on which the work does not depend.
+            chip = None
         tflops = (chip.half_tflops if chip else _USUAL_TFLOPS) / max(1, self.device.sharing)
         pairs = tokens * _TEXT_TOKENS
         return (self.arithmetic.per_token * tokens + self.arithmetic.per_pair * pairs) / (tflops * 1e12)

@@ -79,6 +79,19 @@ def test_a_few_hundred_rows_try_nothing() -> None:
     assert model(BERT, 0).trying
 
 
+def test_a_model_that_cannot_be_counted_is_tried_and_not_compiled() -> None:
+    one = Paying(replace(H200, work_bytes=1), QWEN, count_arithmetic({"model_type": "?"}, []), "model")
+    assert one.trying
+    assert not one.compiling()
+
+
+def test_a_damaged_list_of_devices_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "shardmill").mkdir()
+    (tmp_path / "shardmill/devices.toml").write_text("[[device]")
+    assert model(QWEN, 60_000 * TEXT_BYTES).compiling()
+
+
 def test_a_chip_that_is_not_known_is_a_usual_one() -> None:
     assert model(QWEN, 60_000 * TEXT_BYTES, device=replace(H200, name="Some GPU")).compiling()
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 # MPNet's code has it as a default, and its config.json cannot say another.
 _MPNET_REACH = 128
+_OF_T5 = ("has_relative_attention_bias", "compute_bias", "relative_attention_max_distance")
 
 # Attention as `packed` registers it: (queries, keys, values, scale, bias) -> mixed, each (tokens, heads, width).
 Attend = Callable[[Tensor, Tensor, Tensor, float, Tensor], Tensor]
@@ -29,17 +30,19 @@ def take_over_biases(model: Any, name: str, attend: Attend) -> bool:
     """
     found = False
     for module in list(model.modules()):
-        if isinstance(getattr(module, "has_relative_attention_bias", None), bool):
+        kind: Any = type(module)
+        # Other families have attributes of these names, too, with another meaning.
+        if all(hasattr(module, said) for said in _OF_T5):
             if module.has_relative_attention_bias:
                 module.shardmill_bias = bias_by_distance(module)[None, :, None]
-            module.__class__ = _passing_on(type(module), "compute_bias")
+            module.__class__ = _passing_on(kind, "compute_bias")
             found = True
-        elif hasattr(module, "compute_position_bias"):
+        elif kind.__name__ == "MPNetEncoder":
             module.shardmill_bias = _bias_of_mpnet(module)[None, :, None]
-            module.__class__ = _passing_on(type(module), "compute_position_bias")
+            module.__class__ = _passing_on(kind, "compute_position_bias")
             found = True
-        elif type(module).__name__ == "MPNetSelfAttention":
-            module.__class__ = _attending(type(module), attend)
+        elif kind.__name__ == "MPNetSelfAttention":
+            module.__class__ = _attending(kind, attend)
             # So it makes no mask for every pair of tokens either.
             model.config._attn_implementation = name
     return found

@@ -64,6 +64,8 @@ class Encoder:
         self._pad_id = pad_id
         self._pooling = folder.pooling
         self._steps = folder.steps
+        self._model: Any
+        self._layers: list[nn.Module]
         with quiet(), memory_guard():
             if loaded is not None:
                 self._model, self._layers = loaded._model, loaded._layers

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -160,7 +161,7 @@ class _Trial:
 
         # The first one takes the weights that are loaded, which are no longer needed in float32.
         loaded: list[Encoder] = [self.reference]
-        where = {"device": _torch_device(self.device), "pad_id": self.pad_id}
+        where: dict[str, Any] = {"device": _torch_device(self.device), "pad_id": self.pad_id}
 
         def packed() -> PackedEncoder:
             kernel = PackedEncoder(self.folder, **where, loaded=loaded.pop() if loaded else None)

@@ -249,7 +249,7 @@ def main(words: list[str] | None = None) -> list[CaseResult]:
     describe_machine()
     rates = measure_rates(args.device)
     print(f"{rates.operations / 1e12:,.2f} TFLOP/s, {rates.bytes / 1e12:,.2f} TB/s", flush=True)
-    device = Device(args.device, args.device, work_bytes=1 << 30)
+    device = Device(args.device, args.device, work_bytes=1 << 60)
     results: list[CaseResult] = []
     for name in dict.fromkeys(case.partition("/")[0] for case in cases):
         with tempfile.TemporaryDirectory() as scratch:

@@ -42,6 +42,20 @@ def xlm_roberta(**options: Any) -> Any:
     return transformers.XLMRobertaConfig(**SMALL, **{**usual, **options})
 
 
+def mpnet(**options: Any) -> Any:
+    usual = {"vocab_size": 30522, "max_position_embeddings": 300, "relative_attention_num_buckets": 32}
+    return transformers.MPNetConfig(**SMALL, **{**usual, **options})
+
+
+def t5(kind: str = "T5", **options: Any) -> Any:
+    """An encoder of T5's family whose bias ends at 16 tokens."""
+    usual = {
+        "vocab_size": 30522, "d_model": WIDTH, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4,
+        "relative_attention_num_buckets": 8, "relative_attention_max_distance": 16, "architectures": ["T5EncoderModel"],
+    }  # fmt: skip
+    return getattr(transformers, f"{kind}Config")(**{**usual, **options})
+
+
 def pooling(mode: Any, **more: Any) -> Module:
     return "Pooling", {"embedding_dimension": WIDTH, "pooling_mode": mode, **more}, {}
 

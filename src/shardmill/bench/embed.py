@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from shardmill.bench.bounds import STAGES, Bound, find_bound
 from shardmill.bench.chips import Watch, peak_tflops
-from shardmill.bench.flops import count_arithmetic
 from shardmill.bench.machine import Machine, describe_machine
 from shardmill.bench.peers import MOST_TEXTS, Peer, lowest_cosine, run_peers
 from shardmill.bench.texts import mixed_texts, own_texts, read_texts, write_texts
 from shardmill.core.devices import gpus, parse_device
 from shardmill.core.errors import SourceError, UsageError, missing_extra
-from shardmill.models.folder import read_folder
+from shardmill.models.arithmetic import count_arithmetic
+from shardmill.models.folder import read_folder, stored_shapes
 from shardmill.models.location import find_model
 from shardmill.models.names import MINILM
 from shardmill.run import Run
@@ -264,7 +264,8 @@ def _share_of_peak(
     known = [peak for peak in peaks if peak is not None]
     if len(known) < len(peaks):
         return None, f"the peak of {used[0].name} is unknown"
-    flops = count_arithmetic(read_folder(find_model(model).path)).flops(tokens, pairs)
+    folder = read_folder(find_model(model).path)
+    flops = count_arithmetic(folder.config, stored_shapes(folder)).flops(tokens, pairs)
     return flops / work_s / (sum(known) * 1e12), f"of {sum(known):,.0f} TFLOP/s, dense half precision"
 
 

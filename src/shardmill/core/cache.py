@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from dataclasses import dataclass
@@ -38,11 +37,11 @@ class Cache:
         except (OSError, RuntimeError, LookupError, TypeError, ValueError):
             return {}
 
-    def put(self, name: str, value: Any) -> None:
-        """Store `value` next to the values of other processes, if the file can be written."""
+    def put(self, name: str, value: Any) -> str:
+        """Store `value` next to the values of other processes; why not, if the file cannot be written, else ""."""
         import fcntl
 
-        with contextlib.suppress(OSError, RuntimeError):
+        try:
             path = self.path
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with open(path.with_suffix(".lock"), "ab") as lock:
@@ -52,6 +51,10 @@ class Cache:
                 with open(staged, "w", opener=_open_private) as file:
                     json.dump({"version": self.version, self.heading: dict(held)}, file, indent=1)
                 os.replace(staged, path)
+        except (OSError, RuntimeError) as error:
+            said = getattr(error, "strerror", None) or type(error).__name__
+            return f"{self.file} in the user's cache cannot be written ({said})"
+        return ""
 
 
 def _open_private(path: str, flags: int) -> int:

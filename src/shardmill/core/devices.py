@@ -35,9 +35,9 @@ _GPU_ROOM_BYTES = 4 << 30
 class Device:
     """The device of one worker: `kind` is "cpu" or "cuda"; `visible` is the value for CUDA_VISIBLE_DEVICES.
 
-    `sharing` is the number of workers that use it; `work_bytes` is the size of the source. If `precise`, a task
-    computes in float32 even if another type is faster; for a `reference` it computes by other means than a worker does,
-    if it can. The worker is pinned to `cpus`, () for no pinning.
+    `sharing` is the number of workers that use it; `work_bytes` of the source are left for this one, 0 if unknown. If
+    `precise`, a task computes in float32 even if another type is faster; for a `reference` it computes by other means
+    than a worker does, if it can. The worker is pinned to `cpus`, () for no pinning.
     `free_bytes` was free when the GPU was found; `index` is its number among the GPUs that this process sees.
     """
 
@@ -285,11 +285,23 @@ def place_workers(
     return [Device("cpu", "cpu", max(1, cores() // (workers or 1))) for _ in range(workers or 1)]
 
 
+def use_first(placed: Sequence[Device], count: int) -> list[Device]:
+    """The first of some placed workers, with the shares of the GPUs and the cores that the others would have had.
+
+    GPUs come before second workers on one.
+    """
+    return _share(placed[: max(1, count)])
+
+
 def _place_on_gpus(found: Sequence[Device], workers: int | None, per_gpu: Callable[[int], int]) -> list[Device]:
     if workers is None:
         fed_by = min(share_cores([gpu.cpus for gpu in found]))
         workers = len(found) * per_gpu(fed_by)
-    placed = [found[i % len(found)] for i in range(workers)]
+    return _share([found[i % len(found)] for i in range(workers)])
+
+
+def _share(placed: Sequence[Device]) -> list[Device]:
+    """Workers with their share of a GPU, and of the cores."""
     sharing = Counter(gpu.visible for gpu in placed)
     threads = share_cores([gpu.cpus for gpu in placed])
     return [replace(g, threads=t, sharing=sharing[g.visible]) for g, t in zip(placed, threads, strict=True)]

@@ -11,6 +11,7 @@ import numpy as np
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import MissingExtra, ModelError
+from shardmill.core.startup import IMPORTING, doing
 from shardmill.models.agreed import has_agreed, keep_agreement, name_trial
 from shardmill.models.exported.choosing import choose_exported
 from shardmill.models.folder import ModelFolder
@@ -46,8 +47,9 @@ def choose_kernel(model: Tried, device: Device) -> KernelChoice:
         except NotDescribed as error:
             if not with_torch:
                 raise error.explain(model.folder.transformer.name) from error
-    check_torch()
-    from shardmill.models.torch_kernels import choose_with_torch
+    with doing(IMPORTING):
+        check_torch()
+        from shardmill.models.torch_kernels import choose_with_torch
 
     return choose_with_torch(model.reaching(), device)
 

@@ -50,14 +50,29 @@ class Encoder:
     padded = True
     cuts = False
 
-    def __init__(self, folder: ModelFolder, *, device: str, pad_id: int, attention: str = "sdpa") -> None:
+    def __init__(
+        self,
+        folder: ModelFolder,
+        *,
+        device: str,
+        pad_id: int,
+        attention: str = "sdpa",
+        loaded: Encoder | None = None,
+    ) -> None:
+        """Load the weights, or take over those that another encoder has `loaded` and uses no more."""
         self._device = torch.device(device)
         self._pad_id = pad_id
         self._pooling = folder.pooling
         self._steps = folder.steps
+        self._model: Any
+        self._layers: list[nn.Module]
         with quiet(), memory_guard():
-            self._model = load_transformer(folder, attention).to(self._device)
-            self._layers = [load_step(step).to(self._device) for step in folder.steps]
+            if loaded is not None:
+                self._model, self._layers = loaded._model, loaded._layers
+                self._model.set_attn_implementation(attention)
+            else:
+                self._model = load_transformer(folder, attention).to(self._device)
+                self._layers = [load_step(step).to(self._device) for step in folder.steps]
         self.dtype = torch.float32
         self.clock = Clock()
         self._compiled = False

@@ -21,8 +21,6 @@ Rows = Sequence[NDArray[np.int32]]
 # Padded tokens per batch on a CPU, where caches are small: the smallest that is as fast as the others is used. For a
 # kernel that cuts batches itself it is the largest.
 CPU_BUDGETS_TOKENS = (1024, 2048, 4096)
-# Compiling with torch takes seconds on a GPU and a minute on two cores; less work than this does not save that time.
-COMPILE_FROM_BYTES = 32 << 20
 # On a CPU, loading torch beside OpenVINO and timing both takes some ten seconds.
 TRY_TORCH_FROM_BYTES = 8 << 20
 _TIMED_RUNS = 5

@@ -11,6 +11,8 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,8 +138,13 @@ def recall_by_device(model: str) -> dict[str, MemoryModel]:
 
 def identify_model(folder: ModelFolder) -> str:
     """A digest of a model's configuration and the sizes of its weights, which determine its memory use."""
-    weights = sorted((f.name, f.stat().st_size) for f in folder.transformer.glob("*.safetensors"))
-    return hashlib.sha256(json.dumps([folder.config, weights], sort_keys=True).encode()).hexdigest()[:16]
+    return identify_weights(folder.config, folder.transformer)
+
+
+def identify_weights(config: dict[str, Any], path: Path) -> str:
+    """The same for a folder with a config and weights."""
+    weights = sorted((f.name, f.stat().st_size) for f in path.glob("*.safetensors"))
+    return hashlib.sha256(json.dumps([config, weights], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _name(key: MemoryKey) -> str:

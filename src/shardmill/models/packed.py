@@ -22,6 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from shardmill.core.errors import ModelError
 from shardmill.models import gradients
+from shardmill.models.biased import take_over_biases
 from shardmill.models.compiling import compile_layers, eager_if
 from shardmill.models.encoder import Encoder
 from shardmill.models.folder import ModelFolder
@@ -71,10 +72,11 @@ class PackedEncoder(Encoder):
 
     padded = False
 
-    def __init__(self, folder: ModelFolder, *, device: str, pad_id: int) -> None:
+    def __init__(self, folder: ModelFolder, *, device: str, pad_id: int, loaded: Encoder | None = None) -> None:
         register()
-        super().__init__(folder, device=device, pad_id=pad_id, attention=ATTENTION)
+        super().__init__(folder, device=device, pad_id=pad_id, attention=ATTENTION, loaded=loaded)
         self._model.config.use_cache = False
+        self.biased = take_over_biases(self._model, ATTENTION, _attend_biased)
         self._first_position = first_position(folder)
 
     def compile(self, *, learns: bool = False) -> None:
@@ -198,15 +200,25 @@ def packed_attention(
     dropout: float = 0.0,
     is_causal: bool | None = None,
     sliding_window: int | None = None,
+    position_bias: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention over the current pack, with transformers' signature: inputs are (1, heads, tokens, width)."""
-    refuse_unknown({**kwargs, "attention_mask": attention_mask})
+    bias = position_bias if getattr(module, "passes_bias_by_distance", False) else None
+    unread = position_bias if bias is None else None
+    refuse_unknown({**kwargs, "attention_mask": attention_mask, "position_bias": unread})
     left, right = find_reach(bool(getattr(module, "is_causal", False)), is_causal, sliding_window)
     q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
     if torch.is_autocast_enabled(q.device.type):
         q, k, v = (t.to(torch.get_autocast_dtype(q.device.type)) for t in (q, k, v))
-    return _attend(q, k, v, scaling or q.shape[-1] ** -0.5, left, right)[None], None
+    by_distance = None if bias is None else bias[0, :, 0]
+    return _attend(q, k, v, scaling or q.shape[-1] ** -0.5, left, right, by_distance)[None], None
+
+
+def _attend_biased(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor) -> Tensor:
+    """Attention over the current pack for modules that call it themselves."""
+    made: Tensor = _attend(q, k, v, scale, -1, -1, bias)
+    return made
 
 
 def refuse_unknown(given: Mapping[str, Any]) -> None:
@@ -217,9 +229,9 @@ def refuse_unknown(given: Mapping[str, Any]) -> None:
 
 
 @torch.library.custom_op("shardmill::attend", mutates_args=())
-def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, bias: Tensor | None = None) -> Tensor:
     """One opaque operation, so that compiled code does not depend on the number of texts or the longest one."""
-    return attend_pack(q, k, v, _packs[-1], scale, (left, right))
+    return attend_pack(q, k, v, _packs[-1], scale, (left, right), bias)
 
 
 def attend_pack(
@@ -244,7 +256,7 @@ def attend_pack(
 
 
 @_attend.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int) -> Tensor:
+def _(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, bias: Tensor | None = None) -> Tensor:
     return torch.empty(q.shape, dtype=q.dtype, device=q.device)
 
 
@@ -270,11 +282,14 @@ def _(
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[:3])
-    ctx.rest = inputs[3:]
+    *ctx.rest, bias = inputs[3:]
+    ctx.biased = bias is not None
 
 
 def _go_back(ctx: Any, up: Tensor) -> tuple[Tensor | None, ...]:
-    return (*_attend_back(up, *ctx.saved_tensors, *ctx.rest), None, None, None)
+    if ctx.biased:
+        raise ModelError("Packed attention does not teach a position bias.", hint="It learns padded.")
+    return (*_attend_back(up, *ctx.saved_tensors, *ctx.rest), None, None, None, None)
 
 
 _attend.register_autograd(_go_back, setup_context=_remember)
@@ -339,7 +354,7 @@ def _one_by_one(
             b, c = (torch.cat([e.transpose(0, 1)[None], t], 2) for e, t in zip(earlier, (b, c), strict=True))
         mask = _window_mask(int(stop - start), window, q.device, before)
         if bias is not None:
-            mask = _biased(bias, int(stop - start), mask)
+            mask = _biased(bias, int(stop - start), mask).to(q.dtype)
         grouped = q.shape[1] != k.shape[1]
         parts.append(scaled_dot_product_attention(a, b, c, mask, scale=scale, enable_gqa=grouped)[0].transpose(0, 1))
     return torch.cat(parts)

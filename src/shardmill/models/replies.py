@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from shardmill.core.devices import Device
 from shardmill.core.errors import DeviceOutOfMemory, SpecError, missing_extra
 from shardmill.core.permission import KEY_VARIABLE
+from shardmill.core.startup import IMPORTING, doing
 from shardmill.models.answer_schema import AnswerSchema, SecondTries
 from shardmill.models.code import names_of_code
 from shardmill.models.decoding.generation_config import answer_numerics, check_generation, own_beams, own_most_new
@@ -173,7 +174,8 @@ class LocalModel:
 
     def open(self, device: Device) -> None:
         try:
-            from shardmill.models.decoding.generator import Generator
+            with doing(IMPORTING):
+                from shardmill.models.decoding.generator import Generator
         except ImportError as error:
             raise missing_extra(error.name or "torch", "generate") from error
         self._generator = Generator.open(self.folder.root, device, self._options)

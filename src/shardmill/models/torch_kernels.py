@@ -7,17 +7,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import DeviceOutOfMemory, MissingExtra, ModelError
+from shardmill.core.startup import COMPILING, LOADING, TRYING, doing
 from shardmill.models.encoder import Clock, Encoder, first_run, quiet
 from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import agree, reach_past_window
 from shardmill.models.kernels import (
-    COMPILE_FROM_BYTES,
     CPU_BUDGETS_TOKENS,
     Kernel,
     KernelChoice,
@@ -29,12 +30,15 @@ from shardmill.models.kernels import (
 from shardmill.models.memory import MemoryKey, free_cuda_bytes, identify_model, learn_model, measure_cuda
 from shardmill.models.networks.unknown import NotDescribed
 from shardmill.models.packed import PackedEncoder
+from shardmill.models.paying import Paying
 from shardmill.models.window import find_window
 from shardmill.plan.sizing.memory import PACKED_BUDGET_TOKENS, PADDED_BUDGET_TOKENS
 
 # The longest text tried before the work begins, for models that accept longer ones.
 _TRIED_TOKENS = 512
 _PROBED_TOKENS = 8192
+# Padded tokens of a batch where nothing was probed.
+_UNTRIED_TOKENS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ def plain_kernel(folder: ModelFolder, device: Device, pad_id: int) -> Encoder:
 def choose_with_torch(model: Tried, device: Device) -> KernelChoice:
     """Try the device's kernels on the golden sentences, and choose the fastest that agrees with torch's float32."""
     torch_threads(device)
-    with quiet():
+    with quiet(), doing(TRYING):
         return _choose(model, device)
 
 
@@ -76,7 +80,9 @@ def _choose(model: Tried, device: Device) -> KernelChoice:
     # Unless it was chosen, this frees its memory for batches.
     del trial.reference
     budget, limit = trial.cpu_budget, model.limit
-    if device.kind == "cuda" and isinstance(kernel, Encoder):
+    if device.kind == "cuda" and not trial.paying.trying:
+        budget = max(limit or _UNTRIED_TOKENS, _UNTRIED_TOKENS)
+    elif device.kind == "cuda" and isinstance(kernel, Encoder):
         trial.warm_up(kernel, min(limit or _TRIED_TOKENS, _TRIED_TOKENS))
         budget = trial.find_budget(kernel, min(limit or _PROBED_TOKENS, _PROBED_TOKENS))
         kernel.clock = Clock()
@@ -97,6 +103,8 @@ def training_encoder(
     for compiles in (True, False) if compiled else (False,):
         try:
             packed = PackedEncoder(folder, device=_torch_device(device), pad_id=pad_id)
+            if packed.biased:
+                break
             if compiles:
                 packed.compile(learns=True)
             vectors = packed.vectors(golden, autocast=autocast)
@@ -117,8 +125,10 @@ class _Trial:
         self.folder, self.pad_id = model.folder, model.pad_id
         self.golden, self.skip = model.golden, model.skip
         self.why: list[str] = []
+        self.paying = Paying.of(self.folder.config, self.folder.transformer, device)
         self.cpu_budget = CPU_BUDGETS_TOKENS[0]
-        self.reference = Encoder(self.folder, device=_torch_device(device), pad_id=self.pad_id)
+        with doing(LOADING):
+            self.reference = Encoder(self.folder, device=_torch_device(device), pad_id=self.pad_id)
         with first_run(self.folder.transformer.name):
             self.expected = np.concatenate([self.reference.encode([row], self.skip) for row in self.golden])
         if not np.isfinite(self.expected).all():
@@ -127,13 +137,19 @@ class _Trial:
             )
 
     def choose_on_gpu(self) -> Encoder:
-        """The first kernel with correct vectors: packed and compiled, packed, padded; all in half precision."""
+        """The first kernel with correct vectors: packed and compiled, packed, padded; all in half precision.
+
+        With little to do, what is loaded anyway is as fast as a trial of others.
+        """
+        if not self.paying.trying:
+            self.why.append("too little work to try others")
+            return self.reference
         for how, make in self._gpu_kernels():
             try:
                 kernel = make()
                 if self._is_right(kernel):
                     return kernel
-            except (ModelError, ImportError, LookupError, TypeError, ValueError, RuntimeError) as error:
+            except (ModelError, ImportError, LookupError, TypeError, ValueError, RuntimeError, OSError) as error:
                 reason = error.message if isinstance(error, ModelError) else type(error).__name__
                 self.why.append(f"cannot run {how}: {reason.rstrip('.')}")
         return plain_kernel(self.folder, self.device, self.pad_id)
@@ -143,21 +159,30 @@ class _Trial:
         bf16 = "bfloat16" in (self.folder.config.get("dtype"), self.folder.config.get("torch_dtype"))
         dtype = torch.bfloat16 if bf16 and modern else torch.float16
 
+        # The first one takes the weights that are loaded, which are no longer needed in float32.
+        loaded: list[Encoder] = [self.reference]
+        where: dict[str, Any] = {"device": _torch_device(self.device), "pad_id": self.pad_id}
+
         def packed() -> PackedEncoder:
-            kernel = PackedEncoder(self.folder, device=_torch_device(self.device), pad_id=self.pad_id)
+            kernel = PackedEncoder(self.folder, **where, loaded=loaded.pop() if loaded else None)
             kernel.cast(dtype)
             return kernel
 
         def compiled() -> PackedEncoder:
             kernel = packed()
             kernel.compile()
+            with doing(COMPILING), self.paying.timed():
+                kernel.encode(self.golden, self.skip)
+            if self.paying.trouble:
+                self.why.append(self.paying.trouble)
             return kernel
 
         def padded() -> Encoder:
-            self.reference.cast(dtype)
-            return self.reference
+            kernel = loaded.pop() if loaded else Encoder(self.folder, **where)
+            kernel.cast(dtype)
+            return kernel
 
-        if modern and self.device.work_bytes >= COMPILE_FROM_BYTES:
+        if modern and self.paying.compiling():
             yield "compiled", compiled
         if modern:
             yield "packed", packed
@@ -179,14 +204,19 @@ class _Trial:
     def _compiled_on_cpu(self, right: Sequence[_Timed]) -> _Timed | None:
         """The fastest torch kernel, compiled; None if there is too little work for compiling to pay off."""
         eager = [timed for timed in right if isinstance(timed.kernel, Encoder)]
-        if not eager or self.device.work_bytes < COMPILE_FROM_BYTES:
+        if not eager:
             return None
-        fastest = min(eager, key=lambda timed: timed.token_s).kernel
+        best = min(eager, key=lambda timed: timed.token_s)
+        fastest = best.kernel
+        if not self.paying.compiling(token_s=best.token_s):
+            return None
         assert isinstance(fastest, Encoder)
         kernel = Encoder(self.folder, device="cpu", pad_id=self.pad_id)
         kernel.cast(fastest.dtype)
         try:
             kernel.compile()
+            with doing(COMPILING), self.paying.timed():
+                kernel.encode(self.golden, self.skip)
             return _Timed(*time_kernel(kernel, self.model), kernel) if self._is_right(kernel) else None
         except (LookupError, TypeError, ValueError, RuntimeError, OSError) as error:
             self.why.append(f"cannot run compiled: {type(error).__name__}")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from shardmill.core import permission
 from shardmill.core.console import Bar, is_quiet
-from shardmill.core.devices import Device
+from shardmill.core.devices import Device, use_first
 from shardmill.core.errors import (
     Cure,
     Preempted,
@@ -29,6 +29,7 @@ from shardmill.engines.local import LocalEngine
 from shardmill.engines.process import name_worker
 from shardmill.ledger import STOPPED, Editions, Ledger, name_person
 from shardmill.plan import Plan
+from shardmill.plan.sizing import SHARDS_PER_WORKER
 from shardmill.plan.spec import SERVER, ErrorLimit, Execution, Spec, make_execution
 from shardmill.plugins import check_packages
 from shardmill.run.costs.rates import expect, learn
@@ -49,6 +50,7 @@ from shardmill.run.status.state import Status, read_status
 from shardmill.run.working import check_wanted, work
 from shardmill.sinks.address import find_table
 from shardmill.tasks import open_task
+from shardmill.tasks.context import LongTask
 from shardmill.tasks.kept import KEPT
 from shardmill.worker.steps import begin_again, end_trace, finish, record_failure
 
@@ -216,6 +218,18 @@ def _count_live(status: Status) -> int:
     return sum(worker["live"] for worker in status.workers)
 
 
+def _as_many_as_needed(devices: list[Device], plan: Plan, spec: Spec, shards: int) -> list[Device]:
+    """No more workers on GPUs than shards that are left, unless their number was asked for: each loads the model.
+
+    Of those that would share a GPU one is enough if there is little to do.
+    """
+    together = isinstance(open_task(plan.work.task, plan.work.params), LongTask)
+    if spec.execution.workers or together or any(device.kind != "cuda" for device in devices):
+        return devices
+    little = shards < SHARDS_PER_WORKER * len(devices)
+    return use_first(devices, min(shards, len({device.visible for device in devices})) if little else shards)
+
+
 def finish_run(
     ledger: Ledger,
     plan: Plan,
@@ -228,8 +242,9 @@ def finish_run(
     """Place workers for the shards that are left, wait for them, and check the outcome."""
     ledger.confirm()
     ledger.state.want(name_person(), asked_at)
-    if len(ledger.commits.shards()) < len(plan.shards):
+    if left := len(plan.shards) - len(ledger.commits.shards()):
         check_wanted(ledger)
+        devices = _as_many_as_needed(devices, plan, spec, left)
         began, precision = time.time(), spec.execution.precision
         if (expected := expect(plan, devices, precision, began)) is not None:
             ledger.notes.put_forecast(expected)

@@ -5,6 +5,7 @@ Design: docs/design/tasks.md
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 from shardmill.core import permission
@@ -39,6 +40,10 @@ def open_task(name: str, params: dict[str, Any]) -> Task:
     return made if isinstance(made, Task) else ForeignTask(made)
 
 
+# So little that no kernel is tried for it.
+_FEW_BYTES = 1 << 10
+
+
 class Opens(Protocol):
     """What is opened on a device: a task, or a model."""
 
@@ -52,6 +57,8 @@ def open_here(task: Opens, *, precise: bool, reference: bool = False) -> Device:
     A `reference` is what results are compared with.
     """
     device = pick_device(task.gpu_bytes(precise), precise=precise, reference=reference)
+    if device.kind == "cuda":
+        device = replace(device, work_bytes=_FEW_BYTES)
     try:
         task.open(device)
     except (DeviceOutOfMemory, DeviceLost, MissingExtra, RuntimeError, AssertionError):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from statistics import median
 
 from shardmill.ledger import Claim, Ledger
+from shardmill.ledger.folder import LISTED_AT_ONCE
 from shardmill.plan import Plan
 from shardmill.worker.tail import is_left_to_others, live_peers, remaining_s
 
@@ -68,6 +69,16 @@ class Choice:
             held=held.keys(),
             wave=self.plan.work.wave,
         )
+
+    def left_bytes(self, workers: int) -> int:
+        """About how many bytes of the source are left for this one of `workers`, or more if more are alive; at least 1.
+
+        What is done is counted in one listing, of the first shards.
+        """
+        looked = min(len(self.plan.shards), LISTED_AT_ONCE)
+        left = len(self.ledger.commits.look_for_gaps(0, looked)) / max(1, looked)
+        peers, each = live_peers(self.ledger, self.worker, self.lease_s)
+        return max(1, int(self.plan.stat.size_bytes * left / max(workers, each * len(peers) + 1)))
 
     def is_over(self) -> bool:
         """Whether no work is left and none will come, unless somebody adds some later."""

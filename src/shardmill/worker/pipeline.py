@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
+from shardmill.core import startup
 from shardmill.core.batching import Budget
 from shardmill.core.devices import Device, cores, format_cpus
 from shardmill.core.errors import DeviceLost
@@ -169,8 +170,9 @@ class Worker:
                 quietly(self.ledger.workers.roll_up)
             check_model(self.ledger, self.plan, self.task)
             precise = is_precise(self.execution, self.task)
-            with opening():
-                self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
+            with opening(), startup.doing(startup.LOADING):
+                left = self.choice.left_bytes(self.execution.workers or self.device.sharing)
+                self.task.open(replace(self.device, precise=precise, work_bytes=left))
             self.sink: Sink = open_sink(
                 *(self.ledger, self.plan, self.task),
                 batch_rows=self.execution.batch_rows,
@@ -379,11 +381,9 @@ class Worker:
     def progress(self) -> tuple[float, str]:
         """The share of the shards that this worker has seen done, and what it does itself, without a request."""
         shards, done = len(self.plan.shards), max(self.ledger.commits.count_seen(), self._tally.commits)
-        doing = "loading the model"
-        if self._state not in ("starting", "loading"):
-            own = self._tally.describe_rows() if self._shards.held() else "waiting for others"
-            doing = f"{own} · {done:,} of {shards:,} shards"
-        return done / shards if shards else 1.0, doing
+        starting = startup.describe() if self._state in ("starting", "loading") else ""
+        own = self._tally.describe_rows() if self._shards.held() else "waiting for others"
+        return done / shards if shards else 1.0, starting or f"{own} · {done:,} of {shards:,} shards"
 
     def _describe(self) -> dict[str, Any]:
         return {

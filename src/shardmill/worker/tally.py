@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from shardmill._version import __version__
 from shardmill.core.hashing import add_sums, sum_hashes
+from shardmill.core.startup import now_doing
 from shardmill.ledger import Claim, Commit, merge_reasons, name_process
 from shardmill.plan import Plan
 from shardmill.sinks.base import ErrorRecord, Finished, Sealed, Staged
@@ -274,6 +275,7 @@ def describe_process() -> dict[str, Any]:
         "libraries": _libraries(),
         "detached": bool(os.environ.get("SHARDMILL_DETACHED")),
         **describe_place(),
+        "doing": now_doing(),
         "rss_bytes": rss_bytes(),
         "peak_rss_bytes": peak_rss_bytes(),
     }

@@ -24,14 +24,14 @@ from shardmill import cli
 from shardmill.bench.bounds import find_bound
 from shardmill.bench.chips import Watch, peak_tflops
 from shardmill.bench.embed import EmbedBench, EmbedResult, bench_embed, gpu_idle, measure, padding_waste, pinned
-from shardmill.bench.flops import count_arithmetic
 from shardmill.bench.machine import describe_machine
 from shardmill.bench.peers import Peer, lowest_cosine
 from shardmill.bench.report import FILES, figures, print_result, save
 from shardmill.bench.texts import mixed_texts, own_texts, read_texts, write_texts
 from shardmill.core.devices import Device
 from shardmill.core.errors import MissingExtra, UsageError
-from shardmill.models.folder import ModelFolder, Pooling
+from shardmill.models.arithmetic import count_arithmetic
+from shardmill.models.folder import ModelFolder, Pooling, stored_shapes
 from shardmill.run import start
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows, fake_spec
@@ -129,11 +129,12 @@ def test_the_arithmetic_of_a_model_is_that_of_its_matrices(tmp_path: Path) -> No
         shapes |= {f"encoder.layer.{i}.norm.weight": [hidden]}
     weights(tmp_path / "model.safetensors", shapes)
     config = {"model_type": "bert", "num_hidden_layers": layers, "num_attention_heads": 2, "hidden_size": hidden}
-    found = count_arithmetic(ModelFolder(tmp_path, config, Pooling(("mean",)), (), hidden))
+    folder = ModelFolder(tmp_path, config, Pooling(("mean",)), (), hidden)
+    found = count_arithmetic(config, stored_shapes(folder))
     assert found.per_token == 2 * layers * (4 * hidden**2 + 2 * hidden * inner)
     assert found.per_pair == 4 * layers * hidden
     assert found.flops(10, 100) == 10 * found.per_token + 100 * found.per_pair
-    causal = count_arithmetic(ModelFolder(tmp_path, config | {"model_type": "qwen3"}, Pooling(("mean",)), (), hidden))
+    causal = count_arithmetic(config | {"model_type": "qwen3"}, stored_shapes(folder))
     assert causal.per_pair == found.per_pair / 2
 
 

@@ -25,6 +25,7 @@ from shardmill.core.devices import (
     parse_cpus,
     place_workers,
     share_cores,
+    use_first,
 )
 from shardmill.core.errors import UsageError
 from shardmill.plan.spec import Spec
@@ -103,6 +104,14 @@ def test_one_worker_a_gpu_with_its_share_of_the_cores(three_gpus: Any) -> None:
 
 def test_more_workers_than_gpus_go_round(three_gpus: Any) -> None:
     assert _visible(place_workers("cuda", 5)) == ["0", "1", "2", "0", "1"]
+
+
+def test_those_that_are_needed_share_what_the_others_would_have_had(three_gpus: Any) -> None:
+    placed = place_workers("cuda", 6)
+    assert [d.sharing for d in placed] == [2] * 6
+    assert use_first(placed, 2) == place_workers("cuda", 2)
+    assert use_first(placed, 6) == use_first(placed, 99) == placed
+    assert len(use_first(placed, 0)) == 1
 
 
 def _train_on(device: str, workers: int | None) -> list[Device]:

@@ -40,6 +40,17 @@ for heads, key_heads, width, seen, longest in (
     expected = _one_by_one(q, k, v, pack, 0.3, seen)
     error = (attend(q, k, v, pack.starts, pack.longest, 0.3, seen) - expected).abs().max()
     assert error < most, (heads, key_heads, width, seen, longest, error)
+
+# A bias by distance that ends within a tile, at its border, and beyond each text; lengths at the borders of tiles.
+for reach, longest in ((20, 129), (64, 161), (200, 65)):
+    lengths = np.array([longest, 1, 31, 32, 33, 63, 64, 65, 2])
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    pack = Pack(torch.from_numpy(starts.astype(np.int32)).to(device), lengths, int(lengths.max()))
+    q, k, v = (torch.randn(int(starts[-1]), 2, 16, device=device, dtype=dtype) for _ in "qkv")
+    bias = 3 * torch.randn(2, 2 * reach + 1, device=device)
+    expected = _one_by_one(q, k, v, pack, 1.0, every_token, bias)
+    error = (attend(q, k, v, pack.starts, pack.longest, 1.0, every_token, bias) - expected).abs().max()
+    assert error < most, (reach, longest, error)
 """
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.tiny_models import bert, needed, pooling, qwen3, write_model
+from tests.support.tiny_models import bert, mpnet, needed, pooling, qwen3, t5, write_model
 
 torch = needed("torch")
 
@@ -40,8 +40,14 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 BATCHES = ([30, 7], [1], [2], [1, 1], [200, 3, 3, 1], [5] * 64, [64], [16, 16])
 
 
-@pytest.mark.parametrize("config", [bert(max_position_embeddings=300), qwen3()], ids=["bert", "qwen3"])
-def test_one_graph_serves_every_layer_and_every_batch(tmp_path: Path, graphs: list[Any], config: Any) -> None:
+# The first layer of T5 makes the bias that the others are given.
+GRAPHS = {"bert": (bert(max_position_embeddings=300), 1), "qwen3": (qwen3(), 1), "mpnet": (mpnet(), 1)}
+GRAPHS |= {"t5": (t5(num_layers=4), 2), "umt5": (t5("UMT5", num_layers=4), 1)}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_one_graph_serves_every_layer_and_every_batch(tmp_path: Path, graphs: list[Any], name: str) -> None:
+    config, count = GRAPHS[name]
     folder = read_folder(write_model(tmp_path, config, [pooling("mean")]))
     plain, compiled = (PackedEncoder(folder, device="cpu", pad_id=0) for _ in range(2))
     compiled.compile()
@@ -49,7 +55,7 @@ def test_one_graph_serves_every_layer_and_every_batch(tmp_path: Path, graphs: li
     for lengths in BATCHES:
         rows = [choose.integers(1000, 2000, n, dtype=np.int32) for n in lengths]
         assert np.allclose(plain.encode(rows), compiled.encode(rows), atol=2e-3)
-    assert len(graphs) == 1
+    assert len(graphs) == count
     assert compiled.name.endswith("packed, compiled")
 
 
@@ -65,7 +71,7 @@ def test_one_graph_serves_every_padded_batch(tmp_path: Path, graphs: list[Any]) 
     assert compiled.name == "torch float32, padded, compiled"
 
 
-@pytest.mark.parametrize(("work_bytes", "compiles"), [(1 << 30, True), (1 << 20, False)])
+@pytest.mark.parametrize(("work_bytes", "compiles"), [(1 << 60, True), (1 << 10, False)])
 def test_a_cpu_compiles_when_there_is_much_to_do(
     tmp_path: Path, graphs: list[Any], work_bytes: int, compiles: bool
 ) -> None:

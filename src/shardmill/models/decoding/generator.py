@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, ModelError
+from shardmill.core.startup import COMPILING, TRYING, doing
 from shardmill.models.decoding.beams import BeamSeats, read_search
 from shardmill.models.decoding.budget import free_bytes, plan_budget
 from shardmill.models.decoding.choice import Rules
@@ -32,10 +33,10 @@ from shardmill.models.decoding.trial import is_right, paged_logits, plain_logits
 from shardmill.models.encoder import first_run, load_config, load_weights, memory_guard, quiet
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.golden import GOLDEN, reach_past_window
+from shardmill.models.paying import Paying
 from shardmill.models.window import find_window
 
 Key = TypeVar("Key")
-_COMPILE_FROM_BYTES = 4 << 20
 _PLAIN_ROWS = {"cuda": 256, "cpu": 8}
 
 
@@ -118,7 +119,8 @@ class _Opening:
         if self.options.beams > 1 and (left_out := self._beside_beams(model.generation_config, rules)):
             why.append(f"{self.options.beams} beams with {left_out}")
         if not why:
-            decoder = self._try(model, dtypes, why)
+            with doing(TRYING):
+                decoder = self._try(model, dtypes, why)
             if decoder is not None:
                 return self._paged(decoder, rules, grammar, why)
         del model
@@ -202,11 +204,15 @@ class _Opening:
         self, decoder: Decoder, rows: list[NDArray[np.int32]], expected: Any, coarse: Any, why: list[str]
     ) -> Decoder:
         """The same with compiled layers, where there is enough work and they are right."""
-        if self.device.kind != "cuda" or self.device.work_bytes < _COMPILE_FROM_BYTES:
+        paying = Paying.of(self.folder.config, self.folder.root, self.device)
+        if self.device.kind != "cuda" or not paying.compiling(new_tokens=self.options.max_new_tokens):
             return decoder
         try:
             decoder.compile()
-            if is_right(paged_logits(decoder, rows), expected, coarse, _name(decoder.dtype)):
+            with doing(COMPILING), paying.timed():
+                logits = paged_logits(decoder, rows)
+            why.extend(filter(None, [paying.trouble]))
+            if is_right(logits, expected, coarse, _name(decoder.dtype)):
                 return decoder
             why.append("compiled layers gave different logits")
         except DeviceLost:

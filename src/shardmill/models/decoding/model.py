@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from shardmill.core.errors import ModelError
+from shardmill.models.biased import bias_by_distance
 from shardmill.models.compiling import compile_layers
 from shardmill.models.decoding.attention import ATTENTION, Held, Turn, mark_cross, register, running
 from shardmill.models.decoding.pages import PAGE_TOKENS, PageShape, count_within, send
@@ -250,8 +251,7 @@ def find_bias(part: nn.Module) -> Tensor | None:
     if len(found) > 1:
         raise ModelError("Each layer of this model has a position bias of its own.", hint="It runs padded.")
     module: Any = found[0]
-    reach = int(module.relative_attention_max_distance)
-    bias: Tensor = module.compute_bias(reach + 1, 2 * reach + 1)[0, :, reach].detach().float()
+    bias = bias_by_distance(module)
     nothing = torch.zeros((1, 1, 1, 1), device=bias.device)
     module.compute_bias = lambda *args, **kwargs: nothing
     return bias

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardmill.core.console import duration
 from shardmill.core.errors import UsageError
+from shardmill.core.startup import tell
 from shardmill.ledger import COMMITTED, DONE, FAILED, STOPPED, WANTED, Ledger, Step, count_states
 from shardmill.plan import Plan
 from shardmill.run.status.bound import find_bound
@@ -115,13 +116,21 @@ class Status:
         live = [w for w in self.workers if w["live"]]
         loading = [w for w in live if w["state"] in ("starting", "loading")]
         if loading and (not self.rows or len(loading) == len(live)):
-            return "loading the model"
+            return _starting(loading[0], self.at)
         if self.placement and not live:
             return self.placement
         if not self.rows and (said := self.said()):
             return said[min(said)]
         errors = f" · {self.errors:,} errors" if self.errors else ""
         return f"{self.rows:,} rows · {self.rows_per_s:,.0f}/s{errors} · {duration(self.eta_s)} left"
+
+
+def _starting(worker: Mapping[str, Any], now: float) -> str:
+    """What a worker does before its work begins; those of earlier versions do not say it."""
+    doing = worker.get("doing")
+    if isinstance(doing, list) and len(doing) == 2 and isinstance(doing[0], str) and isinstance(doing[1], int | float):
+        return tell(doing[0], now - doing[1])
+    return tell("", 0.0)
 
 
 def said_by(worker: Mapping[str, Any]) -> dict[int, str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from shardmill.bench.flops import count_arithmetic
 from shardmill.core.errors import ModelError, SpecError, UsageError
-from shardmill.models.folder import read_folder
+from shardmill.models.arithmetic import count_arithmetic
+from shardmill.models.folder import read_folder, stored_shapes
 from shardmill.plan.sizing.catalogue import load_catalogue
 from shardmill.plan.sizing.chunks import BART_LARGE, BERT_BASE, calculate_optimal_chunks, chip_with
 from shardmill.plan.sizing.memory import CONTEXT_BYTES, embedding_need, generation_need, kv_bytes, training_need
@@ -68,7 +68,7 @@ def test_the_known_sizes() -> None:
 @pytest.mark.parametrize("config", [bert(), qwen3()], ids=["bert", "qwen3"])
 def test_arithmetic_by_the_config_is_that_of_the_weights(config: Any, tmp_path: Path) -> None:
     folder = read_folder(write_model(tmp_path / "model", config))
-    counted = count_arithmetic(folder)
+    counted = count_arithmetic(folder.config, stored_shapes(folder))
     assert read_shape(folder.config).flops(50) == pytest.approx(counted.flops(50, 2500))
 
 

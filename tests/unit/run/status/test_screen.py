@@ -93,3 +93,18 @@ def test_a_bar_says_how_far_a_single_long_item_is() -> None:
     at = {"0": {"rows": 0, "bytes": 0, "step": 12, "figures": {"loss": 0.5, "epoch": 0.25}}}
     assert a_status(rows=0, workers=[a_worker(0, open=at)]).describe() == "step 12 · loss 0.5 · epoch 0.25"
     assert "12,000/s" in a_status(workers=[a_worker(0, open=at)]).describe()
+
+
+def test_the_bar_says_what_start_up_does() -> None:
+    """With its seconds; of a worker that does not say it, or nonsense, only that it loads."""
+    loading = a_worker(0, state="loading")
+    status = a_status(rows=0, workers=[loading])
+    assert status.describe() == "loading the model"
+    for doing, said in (
+        (["compiling the model", status.at - 7], "compiling the model, 7 s"),
+        (["trying kernels", status.at + 3], "trying kernels, 0 s"),
+        (["", 0.0], "loading the model"),
+        ([1, 2], "loading the model"),
+        ("importing", "loading the model"),
+    ):
+        assert a_status(rows=0, workers=[{**loading, "doing": doing}]).describe() == said

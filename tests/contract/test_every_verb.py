@@ -14,6 +14,7 @@ import pytest
 
 from shardmill.plugins import names
 from tests.support.answers import passages, questions, write_embedder, write_reader
+from tests.support.classifiers import write_classifier
 from tests.support.cli import Cli, Said, write_spec
 from tests.support.corpora import fake_rows
 from tests.support.llm_server import MODEL, llm_server
@@ -121,6 +122,8 @@ def test_texts_are_written_and_sorted_out(place: Path, verb: Cli) -> None:
     encoder = write_encoder(place / "encoder")
     short = place / "runs" / "short"
     verb("summarize", news, "--text", "article", "--id", "id", "--model", encoder, *ON_CPU, "--out", short)
+    classes = write_classifier(place / "classes")
+    verb("classify", news, "--text", "article", "--model", classes, *ON_CPU, "--out", place / "runs" / "classes")
     with llm_server() as server:
         words = ["--template", "Translate: {article}", "--model", MODEL, "--endpoint", server.url]
         verb("generate", news, *words, "--out", place / "runs" / "french")

@@ -155,3 +155,18 @@ def unigram() -> Any:
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
     return backend
+
+
+def roberta_tokenizer() -> Any:
+    """RoBERTa's own class over a few hundred pieces."""
+    model = json.loads(byte_level_bpe().to_str())["model"]
+    words = dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *model["vocab"]])
+    merges = [tuple(pair) for pair in model["merges"]]
+    return transformers.RobertaTokenizer(vocab={word: i for i, word in enumerate(words)}, merges=merges)
+
+
+def xlm_roberta_tokenizer() -> Any:
+    """XLM-R's own class over a few hundred pieces."""
+    pieces = [(piece, score) for piece, score in json.loads(unigram().to_str())["model"]["vocab"] if piece[0] != "<"]
+    specials = ["<s>", "<pad>", "</s>", "<unk>"]
+    return transformers.XLMRobertaTokenizer(vocab=[*((name, 0.0) for name in specials), *pieces])

@@ -73,6 +73,7 @@ FUNCTIONS = {
     "train",
     "tune",
     "apply",
+    "classify",
     "generate",
     "summarize",
     "answer",

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from shardmill.core.errors import ModelError
 
-READER, RERANKER = "ForQuestionAnswering", "ForSequenceClassification"
-_WITHOUT_VECTORS = (READER, RERANKER, "ForTokenClassification")
-_NAMES = {READER: "question-answering model", RERANKER: "cross-encoder"}
+READER, RERANKER, TAGGER = "ForQuestionAnswering", "ForSequenceClassification", "ForTokenClassification"
+_WITHOUT_VECTORS = (READER, RERANKER, TAGGER)
+_NAMES = {READER: "question-answering model", RERANKER: "cross-encoder", TAGGER: "token classifier"}
+_CLASSIFY = "shardmill classify --model"
 # The end of an architecture's name, and where a model of that kind fits.
 _FITS = (
     (READER, "shardmill answer --reader"),
     (RERANKER, "shardmill answer --rerank"),
+    (TAGGER, _CLASSIFY),
     ("ForCausalLM", "shardmill generate --model"),
     ("ForConditionalGeneration", "shardmill summarize --model"),
     ("LMHeadModel", "shardmill generate --model"),
@@ -27,7 +30,7 @@ def check_kind(folder: Path, wanted: str) -> None:
     found = _architecture(folder)
     if found.endswith(wanted):
         return
-    fits = "shardmill embed --model" if _has_modules(folder) else _fitting(found)
+    fits = "shardmill embed --model" if _has_modules(folder) else _fitting(folder, found)
     raise ModelError(
         f"{folder.name} is no {_NAMES[wanted]}: its architecture is {found or 'not named in config.json'}.",
         hint=f"It fits `{fits}`. Pass a model whose architecture ends in {wanted}."
@@ -36,10 +39,23 @@ def check_kind(folder: Path, wanted: str) -> None:
     )
 
 
+def check_classifies(folder: Path) -> str:
+    """The kind of a classifier, of texts or of tokens; any other model is refused, with the task that it fits."""
+    found = _architecture(folder)
+    for kind in (RERANKER, TAGGER):
+        if found.endswith(kind):
+            return kind
+    fits = "shardmill embed --model" if _has_modules(folder) else _fitting(folder, found)
+    raise ModelError(
+        f"{folder.name} is no classifier: its architecture is {found or 'not named in config.json'}.",
+        hint=f"{f'It fits `{fits}`. ' if fits else ''}Pass a model whose architecture ends in {RERANKER} or {TAGGER}.",
+    )
+
+
 def check_embeds(folder: Path) -> None:
     """Refuse a folder whose model reads or ranks instead of making vectors, and say which task it fits."""
     if not _has_modules(folder) and (found := _architecture(folder)).endswith(_WITHOUT_VECTORS):
-        fits = _fitting(found)
+        fits = _fitting(folder, found)
         raise ModelError(
             f"{folder.name} makes no vectors: its architecture is {found}.",
             hint=f"It fits `{fits}`. Choose an embedding model." if fits else "Choose an embedding model.",
@@ -52,7 +68,7 @@ def note_kind(folder: Path) -> str:
         return ""
     return (
         f"{folder.name} is no embedding model: its architecture is {found}. Its vectors are means of its last layer, "
-        "which was not trained for them."
+        f"which was not trained for them. It fits `{_fitting(folder, found)}`."
     )
 
 
@@ -67,16 +83,23 @@ def note_pooling(folder: Path, modes: Sequence[str]) -> str:
 
 
 def _architecture(folder: Path) -> str:
+    return str((_read_config(folder).get("architectures") or [""])[0])
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return str((config.get("architectures") or [""])[0])
-    except (OSError, ValueError, AttributeError) as error:
+        config: dict[str, Any] = {**json.loads((folder / "config.json").read_text(encoding="utf-8"))}
+        return config
+    except (OSError, ValueError, TypeError) as error:
         raise ModelError(
             f"No config.json that can be read in {folder}.", hint="Pass the folder of a whole model."
         ) from error
 
 
-def _fitting(architecture: str) -> str:
+def _fitting(folder: Path, architecture: str) -> str:
+    # A re-ranker gives one number; without a word on labels, transformers takes two.
+    if architecture.endswith(RERANKER) and len(_read_config(folder).get("id2label") or "01") > 1:
+        return _CLASSIFY
     return next((verb for end, verb in _FITS if architecture.endswith(end)), "")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmill.core.errors import ModelError
 from shardmill.models.backend import Backend, names_types
 from shardmill.models.folder import read_transformer_config
 
@@ -27,6 +28,14 @@ class PairTokens:
 
     ids: Ints
     types: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class PairFrame:
+    """The special tokens of a pair: before the first text, between both, after the second; and the types of both."""
+
+    parts: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    types: tuple[int, int]
 
 
 class PairTokenizer:
@@ -62,6 +71,18 @@ class PairTokenizer:
         ids[real] = np.concatenate([pair.ids for pair in pairs])
         types[real] = np.concatenate([pair.types for pair in pairs])
         return ids, real.astype(np.int64), types
+
+
+def find_frame(tokenizer: Any, name: str) -> PairFrame:
+    """What a tokenizer puts around two texts."""
+    made = tokenizer.encode("a", "b")
+    sides = made.sequence_ids
+    if None not in sides or sides.index(0) > sides.index(1) or sides[0] is not None:
+        raise ModelError(f"{name} puts the second text first or marks no start.", hint="Choose another model.")
+    first, last = sides.index(0), len(sides) - sides[::-1].index(0)
+    second, end = sides.index(1), len(sides) - sides[::-1].index(1)
+    parts = tuple(made.ids[:first]), tuple(made.ids[last:second]), tuple(made.ids[end:])
+    return PairFrame(parts, (made.type_ids[first], made.type_ids[second]))
 
 
 def lacks_types(folder: Path) -> bool:

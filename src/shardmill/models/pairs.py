@@ -62,12 +62,20 @@ class PairModel:
 
     def score(self, pairs: Sequence[PairTokens]) -> Reals:
         """The relevance of each pair, from a cross-encoder: its logit, or that of the last label less the first."""
-        logits = np.stack(self._run(pairs))
+        logits = self.logits(pairs)
         return logits[:, 0] if logits.shape[1] == 1 else logits[:, -1] - logits[:, 0]
 
     def spans(self, pairs: Sequence[PairTokens]) -> list[Reals]:
         """Start and end logits of each token of each pair, from a reader, as an array with two rows."""
-        return [logits[: len(pair.ids)].T for logits, pair in zip(self._run(pairs), pairs, strict=True)]
+        return [logits.T for logits in self.token_logits(pairs)]
+
+    def logits(self, pairs: Sequence[PairTokens]) -> Reals:
+        """The logits of each pair, a row per pair."""
+        return np.stack(self._run(pairs))
+
+    def token_logits(self, pairs: Sequence[PairTokens]) -> list[Reals]:
+        """Those of each pair from a model of tokens, a row per token."""
+        return [logits[: len(pair.ids)] for logits, pair in zip(self._run(pairs), pairs, strict=True)]
 
     def _run(self, pairs: Sequence[PairTokens]) -> list[Reals]:
         made = [np.zeros(0, np.float32)] * len(pairs)

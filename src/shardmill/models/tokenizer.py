@@ -142,6 +142,15 @@ class Tokenizer:
         """The number of special tokens around a text."""
         return len(self._before) + len(self._after)
 
+    @property
+    def ids_before(self) -> int:
+        """The number of them before it."""
+        return len(self._before)
+
+    def bare(self, row: NDArray[np.int32]) -> NDArray[np.int32]:
+        """A row without the special ids around it."""
+        return row[len(self._before) : len(row) - len(self._after)]
+
     def spell(self, texts: list[str]) -> tuple[Spelled, dict[int, str]]:
         """Ids of each whole text, without special ids, with their positions in it; and why a text is bad."""
         if self._words is not None and self._rule is not None and self._rule.spells:

@@ -1,4 +1,4 @@
-"""Re-rankers and readers with torch: on a GPU, and of families that are not described here."""
+"""Re-rankers, classifiers and readers with torch: on a GPU, and of families that are not described here."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ import torch
 from shardmill.core.devices import Device
 from shardmill.core.errors import ModelError
 from shardmill.models.encoder import memory_guard, quiet
-from shardmill.models.kinds import READER, RERANKER
+from shardmill.models.kinds import READER, RERANKER, TAGGER
 from shardmill.models.networks.stored import Reals
 from shardmill.models.pair_tokens import Ints
 from shardmill.models.tokenizer import count_positions
 from shardmill.models.unloadable import explain_loading
 
 # Weights that may be missing, because nothing reads them. A re-ranker's pooler is part of its head.
-_UNUSED_WEIGHTS = {READER: ("pooler.", "position_ids"), RERANKER: ("position_ids",)}
+_UNUSED_WEIGHTS = {
+    READER: ("pooler.", "position_ids"),
+    RERANKER: ("position_ids",),
+    TAGGER: ("pooler.", "position_ids"),
+}
 _NO_LIMIT = 1 << 31
 
 
@@ -45,9 +49,17 @@ class TorchPairs:
 
 
 def _load(folder: Path, kind: str) -> Any:
-    from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification
+    from transformers import (
+        AutoModelForQuestionAnswering,
+        AutoModelForSequenceClassification,
+        AutoModelForTokenClassification,
+    )
 
-    heads: dict[str, Any] = {READER: AutoModelForQuestionAnswering, RERANKER: AutoModelForSequenceClassification}
+    heads: dict[str, Any] = {
+        READER: AutoModelForQuestionAnswering,
+        RERANKER: AutoModelForSequenceClassification,
+        TAGGER: AutoModelForTokenClassification,
+    }
     options = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True, "dtype": torch.float32}
     try:
         model, report = heads[kind].from_pretrained(str(folder), output_loading_info=True, **options)

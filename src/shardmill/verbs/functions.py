@@ -23,6 +23,7 @@ __all__ = [
     "apply",
     "ask",
     "audit",
+    "classify",
     "dedup",
     "embed",
     "generate",
@@ -333,6 +334,111 @@ def audit(
     """
     given = dict(locals())
     result: Audit = call_verb("audit", given)
+    return result
+
+
+@checked
+def classify(
+    source: Source,
+    *,
+    model: str,
+    out: Place | None = None,
+    text: str | None = None,
+    query: str | None = None,
+    format: str | None = None,
+    config: str | None = None,
+    split: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
+    labels: str | Sequence[str] | None = None,
+    hypothesis: str | None = None,
+    multi_label: bool = False,
+    max_tokens: int | None = None,
+    threshold: float | None = None,
+    top_k: int | None = None,
+    all_labels: bool = False,
+    to: str | None = None,
+    table: str | None = None,
+    mode: Literal["update", "skip", "fail"] | None = None,
+    changed_only: bool = False,
+    id: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    device: str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    detach: bool = False,
+    then: str | Sequence[str] | None = None,
+    into: str | Sequence[str] | None = None,
+    max_errors: str | None = None,
+    precision: Literal["auto", "float32"] | None = None,
+    batch_tokens: int | None = None,
+    shard_bytes: int | str | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    refresh: bool = False,
+) -> Run:
+    """Label every item of a source with a classifier. The same call resumes an interrupted run.
+
+    run = shardmill.classify("pages.parquet", text="text", model="./language-id", out="runs/languages")
+
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
+    model: A classifier of texts or tokens, or with labels= one trained for entailment (NLI): a folder, its URL
+        (s3://…), or a hub name.
+    out: The run folder, created if missing: a path or a URL.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
+    labels: Zero-shot: the labels to choose from, separated by commas.
+    hypothesis: With labels=: the sentence that says of a text that it has the label {}. Default: This example is
+        {}..
+    multi_label: With labels=: a text may have several, or none.
+    max_tokens: Tokens of a text at most. Default: the model's limit.
+    threshold: Where a text may have several labels: the lowest probability of one that it has. Default: 0.5.
+    top_k: Add the column `labels` with the N likeliest labels and their scores.
+    all_labels: Add the column `labels` with all labels and their scores.
+    to: postgresql://USER@HOST/DATABASE or embedded:PATH.
+    table: The table: name or schema.name. Created if missing.
+    mode: If the key already exists: update, skip or fail. Default: update.
+    changed_only: Make only rows that are new, or made from something new.
+    id: The field or fields that identify an item; auto: its file and line; hash: its text.
+    keep: Columns to carry into the result, also file, url and line; price:double sets a type.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        auto.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    detach: Return once the workers are placed; they finish the run on their own.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
+    batch_tokens: Tokens per batch, including padding. Default: by memory.
+    shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    fresh: Delete an existing run and start over.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    refresh: Refresh an existing run: compute only what is new or changed.
+    """
+    given = dict(locals())
+    result: Run = call_verb("classify", given)
     return result
 
 

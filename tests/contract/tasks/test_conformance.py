@@ -28,6 +28,7 @@ needed("torch")
 needed("optuna")
 
 from tests.support.answers import questions, searchable, write_models  # noqa: E402
+from tests.support.classifiers import write_classifier  # noqa: E402
 from tests.support.generative_models import write_generative  # noqa: E402
 from tests.support.training import a_model  # noqa: E402
 
@@ -86,6 +87,7 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "answer": answer,
     "apply": apply,
     "augment": lambda folder: ({"seed": 3}, ["0", "1", str(2**63)], {}),
+    "classify": lambda folder: ({"model": str(write_classifier(folder)), "top_k": 2}, TEXTS, {}),
     "embed": lambda folder: ({"model": str(write_encoder(folder))}, TEXTS, {}),
     "generate": lambda folder: ({"model": str(write_generative(folder)), "max_tokens": 8}, TEXTS, {}),
     "map": placed,

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.tiny_models import bert, byte_level_bpe, needed, transformers, unigram, write_model  # isort: skip
+from tests.support.tiny_models import (  # isort: skip
+    bert,
+    needed,
+    roberta_tokenizer,
+    transformers,
+    write_model,
+    xlm_roberta_tokenizer,
+)
 from safetensors.numpy import load_file, save_file  # isort: skip
 
 from shardmill.core.devices import Device
@@ -197,20 +204,7 @@ def test_a_token_without_weights_is_told(tmp_path: Path) -> None:
         model.score(model.encode(["a"], [rare]))
 
 
-def _roberta() -> Any:
-    model = json.loads(byte_level_bpe().to_str())["model"]
-    words = dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *model["vocab"]])
-    merges = [tuple(pair) for pair in model["merges"]]
-    return transformers.RobertaTokenizer(vocab={word: i for i, word in enumerate(words)}, merges=merges)
-
-
-def _xlm_roberta() -> Any:
-    pieces = [(piece, score) for piece, score in json.loads(unigram().to_str())["model"]["vocab"] if piece[0] != "<"]
-    specials = ["<s>", "<pad>", "</s>", "<unk>"]
-    return transformers.XLMRobertaTokenizer(vocab=[*((name, 0.0) for name in specials), *pieces])
-
-
-TOKENIZERS = {"bert": lambda: None, "roberta": _roberta, "xlm-roberta": _xlm_roberta}
+TOKENIZERS = {"bert": lambda: None, "roberta": roberta_tokenizer, "xlm-roberta": xlm_roberta_tokenizer}
 
 
 @pytest.mark.parametrize("family", TOKENIZERS)

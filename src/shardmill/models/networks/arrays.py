@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.core.blas import one_blas_thread
-from shardmill.models.networks.description import Attention, EncoderNetwork, Linear, Norm
+from shardmill.models.networks.description import Attention, EncoderNetwork, Head, Linear, Norm
 from shardmill.models.networks.distances import buckets_by_distance, rotary_table
-from shardmill.models.networks.forward import Operations, run
+from shardmill.models.networks.forward import Operations, apply_steps, run
 from shardmill.models.networks.stored import Reals, StoredWeights
 
 Ints = NDArray[np.int64]
@@ -35,6 +35,18 @@ class ArrayNetwork:
         with one_blas_thread():
             result: Reals = run(self._network, self._on, ids, mask, types)
         return result
+
+
+class ArrayHead:
+    """The head of a network alone, for states that were pooled elsewhere."""
+
+    def __init__(self, head: Head, weights: StoredWeights) -> None:
+        self._head, self._on = head, _Arrays(weights)
+
+    def __call__(self, states: Reals) -> Reals:
+        """The logits of pooled states."""
+        made: Reals = apply_steps(self._on, states, self._head)
+        return made
 
 
 class _Arrays(Operations[Array]):

@@ -100,6 +100,11 @@ def _apply_head(on: Operations[Value], x: Value, head: Head, mask: Value) -> Val
         x = on.mean(x, mask)
     elif head.of == "first":
         x = on.first(x)
+    return apply_steps(on, x, head)
+
+
+def apply_steps(on: Operations[Value], x: Value, head: Head) -> Value:
+    """What the steps of a head make of states."""
     for linear, activation, norm in head.steps:
         x = on.linear(x, linear)
         x = on.activate(x, activation) if activation else x

@@ -1,8 +1,8 @@
-"""The matrices after the encoder of a re-ranker or a reader, as transformers has them for each family."""
+"""The matrices after the encoder of a classifier, a re-ranker or a reader, as transformers has them for each family."""
 
 from __future__ import annotations
 
-from shardmill.models.kinds import READER
+from shardmill.models.kinds import READER, TAGGER
 from shardmill.models.networks.description import Head, Linear
 from shardmill.models.networks.names import Names, check_activation
 from shardmill.models.networks.said import Said
@@ -26,13 +26,15 @@ _POOLINGS = {"cls": "first", "mean": "mean"}
 
 
 def describe_head(said: Said, names: Names, family: str, kind: str) -> Head:
-    """The head of a re-ranker or of a reader."""
+    """The head of a classifier of texts or tokens, a re-ranker or a reader."""
     if family == "modernbert":
         return _describe_modernbert(said, names, kind)
     if family not in _CLASSIFIERS:
-        raise NotDescribed(f"no re-ranker or reader of its family {family} is described")
+        raise NotDescribed(f"no re-ranker, classifier or reader of its family {family} is described")
     if kind == READER:
         return Head("each", ((_biased("qa_outputs"), "", None),))
+    if kind == TAGGER:
+        return Head("each", ((_biased("classifier"), "", None),))
     dense, activation, last = _CLASSIFIERS[family]
     # The pooler belongs to the encoder.
     first = _biased(names(dense) if dense.startswith("pooler") else dense)
@@ -47,7 +49,7 @@ def _describe_modernbert(said: Said, names: Names, kind: str) -> Head:
     norm = names.norm("head.norm", float(said.get("norm_eps", 1e-5)), outside=True)
     dense = names.linear("head.dense", outside=True)
     steps = ((dense, activation, norm), (_biased("classifier"), "", None))
-    return Head("each" if kind == READER else _POOLINGS[pooling], steps)
+    return Head("each" if kind in (READER, TAGGER) else _POOLINGS[pooling], steps)
 
 
 def _biased(name: str) -> Linear:

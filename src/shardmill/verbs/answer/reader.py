@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from shardmill.core.devices import Device
 from shardmill.core.errors import ModelError
 from shardmill.models.kinds import READER
 from shardmill.models.location import Location
-from shardmill.models.pair_tokens import PairTokens
+from shardmill.models.pair_tokens import PairTokens, find_frame
 from shardmill.models.pairs import PairModel
 from shardmill.verbs.answer.spans import (
     MOST_TOKENS,
@@ -37,20 +36,12 @@ class ReadPassage:
         return -np.inf if self.span is None else self.span.total - self.null.total
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """The special tokens of a pair: before the question, between question and passage, after the passage."""
-
-    parts: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-    types: tuple[int, int]
-
-
 class SpanReader:
     """A loaded reader. `most_tokens` is the length of the longest answer."""
 
     def __init__(self, location: Location, device: Device, most_tokens: int, *, named_types: bool = True) -> None:
         self._model = PairModel(location.path, READER, device, named_types=named_types)
-        self._frame = _find_frame(self._model.tokenizer, location.name)
+        self._frame = find_frame(self._model.tokenizer, location.name)
         # Only WordPiece marks pieces that continue a word.
         self._continued = str(getattr(self._model.tokenizer.model, "continuing_subword_prefix", None) or "")
         self._most_tokens = most_tokens
@@ -92,14 +83,3 @@ class SpanReader:
         pieces = map(tokenizer.id_to_token, ids) if self._continued else ()
         continues = [piece.startswith(self._continued) for piece in pieces] or [False] * len(ids)
         return windows, pairs, PassageTokens.of(passage, offsets, continues)
-
-
-def _find_frame(tokenizer: Any, name: str) -> _Frame:
-    made = tokenizer.encode("a", "b")
-    sides = made.sequence_ids
-    if None not in sides or sides.index(0) > sides.index(1) or sides[0] is not None:
-        raise ModelError(f"{name} puts the passage first or marks no start.", hint="Choose another reader.")
-    first, last = sides.index(0), len(sides) - sides[::-1].index(0)
-    second, end = sides.index(1), len(sides) - sides[::-1].index(1)
-    parts = tuple(made.ids[:first]), tuple(made.ids[last:second]), tuple(made.ids[end:])
-    return _Frame(parts, (made.type_ids[first], made.type_ids[second]))

@@ -1,0 +1,12 @@
+"""What a worker's environment needs to classify."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardmill.models.classifier import Classifier
+
+
+def extras_for(params: Mapping[str, Any], gpu: bool) -> tuple[str, ...]:
+    return Classifier(params["model"], reads_pairs=bool(params.get("labels"))).extras(gpu)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from shardmill.core.errors import ModelError
 
-READER, RERANKER = "ForQuestionAnswering", "ForSequenceClassification"
+READER, RERANKER, CAUSAL = "ForQuestionAnswering", "ForSequenceClassification", "ForCausalLM"
 _WITHOUT_VECTORS = (READER, RERANKER, "ForTokenClassification")
 _NAMES = {READER: "question-answering model", RERANKER: "cross-encoder"}
 # The end of an architecture's name, and where a model of that kind fits.
 _FITS = (
     (READER, "shardmill answer --reader"),
-    (RERANKER, "shardmill answer --rerank"),
-    ("ForCausalLM", "shardmill generate --model"),
+    (RERANKER, "shardmill score --model"),
+    (CAUSAL, "shardmill generate --model"),
     ("ForConditionalGeneration", "shardmill summarize --model"),
     ("LMHeadModel", "shardmill generate --model"),
     ("Model", "shardmill embed --model"),
@@ -25,7 +26,7 @@ _FITS = (
 def check_kind(folder: Path, wanted: str) -> None:
     """Refuse a folder whose architecture does not end in `wanted`, and say which task its model fits."""
     found = _architecture(folder)
-    if found.endswith(wanted):
+    if found.endswith(wanted) or (wanted == RERANKER and found.endswith(CAUSAL) and _ranks(folder)):
         return
     fits = "shardmill embed --model" if _has_modules(folder) else _fitting(found)
     raise ModelError(
@@ -67,9 +68,14 @@ def note_pooling(folder: Path, modes: Sequence[str]) -> str:
 
 
 def _architecture(folder: Path) -> str:
+    return str((_read_config(folder).get("architectures") or [""])[0])
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return str((config.get("architectures") or [""])[0])
+        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config.get("architectures")
+        return config
     except (OSError, ValueError, AttributeError) as error:
         raise ModelError(
             f"No config.json that can be read in {folder}.", hint="Pass the folder of a whole model."
@@ -78,6 +84,16 @@ def _architecture(folder: Path) -> str:
 
 def _fitting(architecture: str) -> str:
     return next((verb for end, verb in _FITS if architecture.endswith(end)), "")
+
+
+def _ranks(folder: Path) -> bool:
+    """Whether a causal model may re-rank pairs: its folder says so, or it may be Qwen3-Reranker without such files."""
+    if _has_modules(folder):
+        return '.LogitScore"' in (folder / "modules.json").read_text(encoding="utf-8")
+    template = next((p for p in (folder / "chat_template.jinja", folder / "tokenizer_config.json") if p.exists()), None)
+    said = template.read_text(encoding="utf-8") if template is not None else ""
+    of_pairs = "query" in said and "document" in said
+    return of_pairs or _read_config(folder).get("model_type") == "qwen3"
 
 
 def _has_modules(folder: Path) -> bool:

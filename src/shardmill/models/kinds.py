@@ -47,6 +47,17 @@ def check_embeds(folder: Path) -> None:
         )
 
 
+def refuse_reranker(folder: Path) -> None:
+    """Refuse a re-ranker as sentence-transformers saves it where vectors are wanted."""
+    path = folder / "config_sentence_transformers.json"
+    said = path.read_text(encoding="utf-8") if path.exists() else ""
+    if '"CrossEncoder"' in said:
+        raise ModelError(
+            f"{folder.name} makes no vectors: it is a re-ranker, which scores pairs of texts.",
+            hint="It fits `shardmill score --model` and `shardmill answer --rerank`. Choose an embedding model.",
+        )
+
+
 def note_kind(folder: Path) -> str:
     """A sentence about a model that makes vectors without having been trained for it; "" about any other."""
     if _has_modules(folder) or not (found := _architecture(folder)).endswith(_WITHOUT_VECTORS):

@@ -28,6 +28,8 @@ from shardmill.models.pair_tokens import Ints, PairTokenizer, PairTokens
 
 # The largest difference between a golden pair's logits and those in float32, by the largest of them if that is above 1.
 MOST_DISTANT = {"float32": 1e-4, "float16": 0.01, "bfloat16": 0.05}
+# A sample of many rows may lie this many times as far from float32 as the golden pairs.
+_OF_MANY = 4
 _GOLDEN_PAIRS = ((GOLDEN[1], GOLDEN[0]), (GOLDEN[2], GOLDEN[1]), (GOLDEN[1], GOLDEN[3]))
 
 
@@ -46,6 +48,11 @@ class PairNetwork(Protocol):
     @property
     def name(self) -> str: ...
     def __call__(self, ids: Ints, mask: Ints, types: Ints) -> Reals: ...
+
+
+def most_distant(precision: str) -> float:
+    """How far a score of a result may lie from the same one in float32; "" if its precision was not recorded."""
+    return _OF_MANY * MOST_DISTANT.get(precision, MOST_DISTANT["bfloat16"])
 
 
 def choose_network(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 # Verbs with a folder of their own, in the order of lists.
-_RUNNING = ("embed", "load", "generate", "summarize", "answer", "apply", "dedup", "train", "tune", "augment", "run")
+_RUNNING = (
+    *("embed", "load", "generate", "summarize", "answer", "score", "apply", "dedup", "train", "tune", "augment"),
+    "run",
+)
 _ANSWER, _DECLARED, _MACHINES = "shardmill.verbs.answer", "shardmill.cli.declared", "shardmill.cli.machines"
 # Sources by suffix and by scheme, in the order of lists.
 _FORMATS = (

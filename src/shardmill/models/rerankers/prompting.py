@@ -110,6 +110,16 @@ def prompts_by_card(reranker: Reranker) -> bool:
     return reranker.chat is None or not _load_chat(reranker, reranker.chat).takes_pairs
 
 
+def notes_of(reranker: Reranker) -> list[str]:
+    """What the user should know of a re-ranker before a run."""
+    if not prompts_by_card(reranker):
+        return []
+    return [
+        f"{reranker.name} has no template for pairs: each is put into the prompt of Qwen3-Reranker, and its score is "
+        "that of yes against no."
+    ]
+
+
 def _open_chat(reranker: Reranker, backend: Backend) -> PairChat | None:
     if reranker.chat is None:
         return None

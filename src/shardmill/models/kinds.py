@@ -15,7 +15,7 @@ _NAMES = {READER: "question-answering model", RERANKER: "cross-encoder"}
 # The end of an architecture's name, and where a model of that kind fits.
 _FITS = (
     (READER, "shardmill answer --reader"),
-    (RERANKER, "shardmill score --model"),
+    (RERANKER, "shardmill score --model` and `shardmill answer --rerank"),
     (CAUSAL, "shardmill generate --model"),
     ("ForConditionalGeneration", "shardmill summarize --model"),
     ("LMHeadModel", "shardmill generate --model"),

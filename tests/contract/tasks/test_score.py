@@ -22,8 +22,7 @@ import shardmill as package  # noqa: E402
 from shardmill.core.errors import ModelError, UsageError  # noqa: E402
 from shardmill.plan.spec import make_spec  # noqa: E402
 from shardmill.run import prepare, resume, start  # noqa: E402
-from shardmill.run.costs.forecast import sample_source  # noqa: E402
-from shardmill.tasks import open_task  # noqa: E402
+from shardmill.run.costs.forecast import make_forecast  # noqa: E402
 from shardmill.testing import InProcessEngine, crash_at  # noqa: E402
 from shardmill.verbs.score.report import read_scores  # noqa: E402
 from tests.support.answers import passages, questions, write_embedder, write_reranker  # noqa: E402
@@ -139,12 +138,11 @@ def test_the_function_and_templates(tmp_path: Path, model: Path) -> None:
     np.testing.assert_allclose(run.table().column("score").to_pylist(), due, atol=1e-4)
 
 
-def test_a_forecast_counts_both_texts(write_jsonl: Write, model: Path, tmp_path: Path) -> None:
-    source = write_jsonl(ROWS)
-    run = prepare(spec_of(source, model), tmp_path / "run")
-    work, sampled, _ = sample_source(run.plan, open_task("score", run.plan.work.params))
-    assert sampled == len(ROWS)
-    assert work.input_tokens / work.items > 35
+def test_a_forecast_counts_both_texts(write_jsonl: Write, model: Path) -> None:
+    forecast = make_forecast(spec_of(write_jsonl(ROWS), model), gpus="cpu")
+    assert (forecast.work.items, forecast.sampled_items) == (len(ROWS), len(ROWS))
+    assert forecast.work.input_tokens / forecast.work.items > 35
+    assert forecast.parameters
 
 
 def test_what_cannot_be_scored_is_refused(tmp_path: Path, write_jsonl: Write, model: Path, shardmill: Cli) -> None:

@@ -172,7 +172,7 @@ def _saved(folder: Path, prompt: str = "", template: str | None = TEMPLATE, leng
 def test_a_causal_reranker_as_sentence_transformers_saves_it(prompt: str, tmp_path: Path) -> None:
     folder = _saved(tmp_path, prompt)
     due = _predict(folder)
-    assert due.min() < 0.4 < 0.6 < due.max()
+    assert np.ptp(due) > 0.2
     scores, cut = _score(folder)
     assert cut == 3
     np.testing.assert_allclose(scores, due, rtol=1e-4, atol=1e-4)

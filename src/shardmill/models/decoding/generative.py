@@ -15,7 +15,7 @@ _CAUSAL = ("ForCausalLM", "LMHeadModel")
 # What a model of another kind is, and what it is good for, by the end of its architecture's name.
 _OTHERS = {
     "ForQuestionAnswering": ("finds answers in a text", "It is a reader of `shardmill answer`."),
-    "ForSequenceClassification": ("scores texts", "It re-ranks in `shardmill answer --rerank`."),
+    "ForSequenceClassification": ("scores texts", "It fits `shardmill score --model`."),
     "ForTokenClassification": ("labels tokens", "No task of shardmill fits it."),
 }
 _NUMBERS = {"F64", "F32", "F16", "BF16"}

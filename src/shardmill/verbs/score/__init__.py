@@ -6,7 +6,7 @@ from shardmill.plugins.base import Verb
 
 VERB = Verb(
     name="score",
-    summary="Score pairs of texts, or the candidates of each query, with a re-ranker.",
+    summary="Score pairs of texts, or candidates of queries, with a re-ranker.",
     resumes=True,
     examples=(
         "shardmill score pairs.jsonl --query-text query --text passage --model cross-encoder/ms-marco-MiniLM-L6-v2 "

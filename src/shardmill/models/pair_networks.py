@@ -40,11 +40,13 @@ class PairNetwork(Protocol):
     One that is not `padded` is a `PackedPairs`.
     """
 
-    padded: bool
-    precision: str
     longest: int
     known_ids: int
 
+    @property
+    def padded(self) -> bool: ...
+    @property
+    def precision(self) -> str: ...
     @property
     def name(self) -> str: ...
     def __call__(self, ids: Ints, mask: Ints, types: Ints) -> Reals: ...
@@ -71,9 +73,9 @@ def choose_network(
             plain = PlainPairs(folder, kind)
             if device.reference:
                 return plain, ""
-            fast, why = _try_openvino(plain, device, tokens())
-            if fast is not None or not with_torch:
-                return fast or plain, why
+            compiled, why = _try_openvino(plain, device, tokens())
+            if compiled is not None or not with_torch:
+                return compiled or plain, why
         except MissingExtra:
             if not with_torch:
                 raise
@@ -83,13 +85,13 @@ def choose_network(
     check_torch()
     from shardmill.models.torch_pairs import TorchPairs
 
-    plain = TorchPairs(folder, kind, device, words)
+    model = TorchPairs(folder, kind, device, words)
     if fast and device.kind == "cuda" and not (device.precise or device.reference):
         from shardmill.models.packed_pairs import choose_packed
 
-        limit = min(tokens().longest, plain.longest)
-        return choose_packed(folder, kind, device, plain, golden_pairs(tokens(), limit), words)
-    return plain, why
+        limit = min(tokens().longest, model.longest)
+        return choose_packed(folder, kind, device, model, golden_pairs(tokens(), limit), words)
+    return model, why
 
 
 def check_installed(folder: Path, kind: str, device: str) -> None:

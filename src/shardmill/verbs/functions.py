@@ -113,7 +113,7 @@ def answer(
     limit: Take the first N items of those that where= and take= leave.
     by: Find passages by meaning, words, or both, fused by rank. Default: both.
     k: Number of passages found for each question. Default: 10.
-    rerank: A cross-encoder that ranks four times as many passages again.
+    rerank: A cross-encoder or causal re-ranker that ranks four times as many passages again.
     reader: An extractive question-answering model, which finds the span of the answer.
     generator: A generative model, which writes the answer and cites its passages; with endpoint=, its name on the
         server.
@@ -275,7 +275,7 @@ def ask(
     question: The question.
     by: Find passages by meaning, words, or both, fused by rank. Default: both.
     k: Number of passages found for each question. Default: 10.
-    rerank: A cross-encoder that ranks four times as many passages again.
+    rerank: A cross-encoder or causal re-ranker that ranks four times as many passages again.
     reader: An extractive question-answering model, which finds the span of the answer.
     generator: A generative model, which writes the answer and cites its passages; with endpoint=, its name on the
         server.
@@ -1095,7 +1095,7 @@ def score(
     quiet: bool | None = None,
     refresh: bool = False,
 ) -> Run:
-    """Score pairs of texts, or the candidates of each query, with a re-ranker. The same call resumes an interrupted run.
+    """Score pairs of texts, or candidates of queries, with a re-ranker. The same call resumes an interrupted run.
 
     run = shardmill.score("pairs.jsonl", query_text="query", text="passage", model="./reranker", out="runs/s")
 

@@ -88,7 +88,7 @@ def test_killed_finished_elsewhere_and_proved(tmp_path: Path, write_jsonl: Write
     assert made is not None
     assert (made.scores, sum(made.counts)) == (40, 40)
     assert made.lowest == pytest.approx(min(scores[:40]))
-    assert "What was scored" in str(run.report().read_text())
+    assert "What was scored" in Path(run.report()).read_text()
 
 
 def test_a_changed_score_is_found(tmp_path: Path, write_jsonl: Write, model: Path, monkeypatch: Any) -> None:
@@ -139,9 +139,9 @@ def test_the_function_and_templates(tmp_path: Path, model: Path) -> None:
 
 
 def test_a_forecast_counts_both_texts(write_jsonl: Write, model: Path) -> None:
-    forecast = make_forecast(spec_of(write_jsonl(ROWS), model), gpus="cpu")
+    forecast = make_forecast(spec_of(write_jsonl(ROWS), model))
     assert (forecast.work.items, forecast.sampled_items) == (len(ROWS), len(ROWS))
-    assert forecast.work.input_tokens / forecast.work.items > 35
+    assert forecast.work.mean_tokens > 30
     assert forecast.parameters
 
 

@@ -126,12 +126,12 @@ def _read_options(name: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _sigmoid(logits: Reals) -> Reals:
-    return 1 / (1 + np.exp(-logits))
+    return np.asarray(1 / (1 + np.exp(-logits)), np.float32)
 
 
 def _softmax(logits: Reals) -> Reals:
     raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return raised / raised.sum(axis=1, keepdims=True)
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True), np.float32)
 
 
 _ACTIVATIONS: dict[str, Callable[[Reals], Reals]] = {

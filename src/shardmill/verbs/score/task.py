@@ -5,6 +5,7 @@ task = ScoreTask(model="./reranker", query_text="question")
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -156,7 +157,7 @@ class ScoreTask(Task):
 
     def _prepare_lists(self, texts: Sequence[str | None], fields: pa.RecordBatch | None) -> Prepared:
         assert fields is not None
-        lists = fields.column(self.params.candidates).to_pylist()
+        lists = [_read_list(value) for value in fields.column(self.params.candidates).to_pylist()]
         bad: dict[int, str] = {}
         owners: list[int] = []
         for i, (text, found) in enumerate(zip(texts, lists, strict=True)):
@@ -318,6 +319,16 @@ class _Lists:
     def finish(self) -> Output:
         lists = [[found[k] for k in sorted(found)] or None for found in self._scores]
         return Output(pa.record_batch([pa.array(lists, _MANY[0].type)], schema=_MANY))
+
+
+def _read_list(value: Any) -> Any:
+    """A list of candidates; a column of lines whose values differ in kind has it as JSON."""
+    if not (isinstance(value, str) and value.startswith("[")):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def _why_no_list(found: Any, column: str) -> str:

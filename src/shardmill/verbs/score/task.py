@@ -73,7 +73,7 @@ class ScoreTask(Task):
         return find_model(self.params.model)
 
     @cached_property
-    def folder(self) -> Reranker:  # type: ignore[override]
+    def folder(self) -> Reranker:
         """What the model's folder says."""
         made = read_reranker(self._location.path)
         find_activation(made)
@@ -85,7 +85,7 @@ class ScoreTask(Task):
         return made
 
     @property
-    def output(self) -> pa.Schema:  # type: ignore[override]
+    def output(self) -> pa.Schema:
         return _MANY if self.params.candidates or self.folder.labels > 1 else _ONE
 
     @cached_property

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shardmill.plugins import names
-from tests.support.answers import passages, questions, write_embedder, write_reader
+from tests.support.answers import passages, questions, write_embedder, write_reader, write_reranker
 from tests.support.classifiers import write_classifier
 from tests.support.cli import Cli, Said, write_spec
 from tests.support.corpora import fake_rows
@@ -103,6 +103,9 @@ def test_a_run_is_searched_asked_and_mapped(docs: Path, place: Path, verb: Cli) 
     answers = place / "runs" / "answers"
     words = ["--over", docs, "--text", "question", "--id", "id", "--reader", reader, *ON_CPU]
     verb("answer", asked, *words, "--out", answers)
+    pairs = lines(place / "pairs.jsonl", [{"q": "When?", "text": row["text"]} for row in passages()[:4]])
+    columns = ["--query-text", "q", "--text", "text", "--model", write_reranker(place / "reranker")]
+    verb("score", pairs, *columns, *ON_CPU, "--out", place / "runs" / "scores")
     assert json.loads(verb("evaluate", answers, "--gold", asked, "--json").out)
     verb("audit", docs, "--sample", 8)
     verb("map", docs, "--out", place / "map", *ON_CPU)

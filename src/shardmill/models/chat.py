@@ -7,7 +7,7 @@ sentence-transformers does: models that read the last position need it. Design: 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,8 @@ def read_form(name: str, said: Mapping[str, Any]) -> ChatForm | None:
 class ChatTexts:
     """A folder's chat template. `encode` gives the ids of a rendered text, without special tokens around it."""
 
+    reads_task = True
+
     def __init__(
         self,
         folder: Path,
@@ -68,7 +70,7 @@ class ChatTexts:
         template = self._tokenizer.chat_template
         if not isinstance(template, str) or not template:
             raise ModelError(f"{folder.name} {_NO_TEMPLATE}.", hint="Save the model again with sentence-transformers.")
-        if re.search(r"\btask\b", template):
+        if self.reads_task and re.search(r"\btask\b", template):
             raise ModelError(
                 f"The chat template of {folder.name} depends on the task (query or document).",
                 hint="shardmill supports templates that write all texts alike.",
@@ -79,8 +81,11 @@ class ChatTexts:
 
     def render(self, text: str, prompt: str) -> str:
         """What is tokenized: the template with the text as the user's message, and the prompt as the system's."""
-        messages = [self._message("system", prompt)] if prompt else []
-        messages.append(self._message("user", text))
+        return self.write([*([("system", prompt)] if prompt else []), ("user", text)])
+
+    def write(self, said: Sequence[tuple[str, str]]) -> str:
+        """Messages, by their roles and texts, as the template writes them."""
+        messages = [self._message(role, text) for role, text in said]
         try:
             rendered: str = self._tokenizer.apply_chat_template(messages, tokenize=False, **self._form.arguments)
         except Exception as error:

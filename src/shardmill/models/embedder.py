@@ -24,7 +24,7 @@ from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.golden import GOLDEN
 from shardmill.models.installed import check_torch, has_torch
-from shardmill.models.kinds import note_kind, note_pooling
+from shardmill.models.kinds import note_kind, note_pooling, refuse_reranker
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.models.names import MINILM
 from shardmill.models.ragged import token_batches
@@ -74,6 +74,7 @@ class TextEmbedder:
     @cached_property
     def folder(self) -> ModelFolder:
         """The model's folder."""
+        refuse_reranker(self.location.path)
         return read_folder(self.location.path)
 
     @cached_property

@@ -9,16 +9,17 @@ from typing import Any
 
 from shardmill.core.errors import ModelError
 
-READER, RERANKER, TAGGER = "ForQuestionAnswering", "ForSequenceClassification", "ForTokenClassification"
+READER, RERANKER, CAUSAL = "ForQuestionAnswering", "ForSequenceClassification", "ForCausalLM"
+TAGGER = "ForTokenClassification"
 _WITHOUT_VECTORS = (READER, RERANKER, TAGGER)
 _NAMES = {READER: "question-answering model", RERANKER: "cross-encoder", TAGGER: "token classifier"}
 _CLASSIFY = "shardmill classify --model"
 # The end of an architecture's name, and where a model of that kind fits.
 _FITS = (
     (READER, "shardmill answer --reader"),
-    (RERANKER, "shardmill answer --rerank"),
+    (RERANKER, "shardmill score --model` and `shardmill answer --rerank"),
     (TAGGER, _CLASSIFY),
-    ("ForCausalLM", "shardmill generate --model"),
+    (CAUSAL, "shardmill generate --model"),
     ("ForConditionalGeneration", "shardmill summarize --model"),
     ("LMHeadModel", "shardmill generate --model"),
     ("Model", "shardmill embed --model"),
@@ -28,7 +29,7 @@ _FITS = (
 def check_kind(folder: Path, wanted: str) -> None:
     """Refuse a folder whose architecture does not end in `wanted`, and say which task its model fits."""
     found = _architecture(folder)
-    if found.endswith(wanted):
+    if found.endswith(wanted) or (wanted == RERANKER and found.endswith(CAUSAL) and _ranks(folder)):
         return
     fits = "shardmill embed --model" if _has_modules(folder) else _fitting(folder, found)
     raise ModelError(
@@ -59,6 +60,17 @@ def check_embeds(folder: Path) -> None:
         raise ModelError(
             f"{folder.name} makes no vectors: its architecture is {found}.",
             hint=f"It fits `{fits}`. Choose an embedding model." if fits else "Choose an embedding model.",
+        )
+
+
+def refuse_reranker(folder: Path) -> None:
+    """Refuse a re-ranker as sentence-transformers saves it where vectors are wanted."""
+    path = folder / "config_sentence_transformers.json"
+    said = path.read_text(encoding="utf-8") if path.exists() else ""
+    if '"CrossEncoder"' in said:
+        raise ModelError(
+            f"{folder.name} makes no vectors: it is a re-ranker, which scores pairs of texts.",
+            hint="It fits `shardmill score --model` and `shardmill answer --rerank`. Choose an embedding model.",
         )
 
 
@@ -101,6 +113,16 @@ def _fitting(folder: Path, architecture: str) -> str:
     if architecture.endswith(RERANKER) and len(_read_config(folder).get("id2label") or "01") > 1:
         return _CLASSIFY
     return next((verb for end, verb in _FITS if architecture.endswith(end)), "")
+
+
+def _ranks(folder: Path) -> bool:
+    """Whether a causal model may re-rank pairs: its folder says so, or it may be Qwen3-Reranker without such files."""
+    if _has_modules(folder):
+        return '.LogitScore"' in (folder / "modules.json").read_text(encoding="utf-8")
+    template = next((p for p in (folder / "chat_template.jinja", folder / "tokenizer_config.json") if p.exists()), None)
+    said = template.read_text(encoding="utf-8") if template is not None else ""
+    of_pairs = "query" in said and "document" in said
+    return of_pairs or _read_config(folder).get("model_type") == "qwen3"
 
 
 def _has_modules(folder: Path) -> bool:

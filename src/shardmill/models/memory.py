@@ -9,17 +9,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.core.cache import Cache
 from shardmill.core.errors import DeviceOutOfMemory
-from shardmill.models.folder import ModelFolder
 from shardmill.plan.sizing.memory import USABLE, MemoryModel
 
 # Small probes are quick and leave memory to the other users of the device.
@@ -136,15 +135,24 @@ def recall_by_device(model: str) -> dict[str, MemoryModel]:
     return found
 
 
-def identify_model(folder: ModelFolder) -> str:
+class WeighedFolder(Protocol):
+    """What is known of a model's folder: the place of its weights, and its config.json."""
+
+    @property
+    def transformer(self) -> Path: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+
+
+def identify_model(folder: WeighedFolder) -> str:
     """A digest of a model's configuration and the sizes of its weights, which determine its memory use."""
     return identify_weights(folder.config, folder.transformer)
 
 
-def identify_weights(config: dict[str, Any], path: Path) -> str:
+def identify_weights(config: Mapping[str, Any], path: Path) -> str:
     """The same for a folder with a config and weights."""
     weights = sorted((f.name, f.stat().st_size) for f in path.glob("*.safetensors"))
-    return hashlib.sha256(json.dumps([config, weights], sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([dict(config), weights], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _name(key: MemoryKey) -> str:

@@ -58,6 +58,13 @@ _Item = TypeVar("_Item")
 
 
 @contextlib.contextmanager
+def running(pack: Pack) -> Iterator[None]:
+    """Let the packed attention of every layer read this pack."""
+    with on_top(_packs, pack):
+        yield
+
+
+@contextlib.contextmanager
 def on_top(stack: list[_Item], item: _Item) -> Iterator[None]:
     """Put an item on a stack for as long as a model runs: its attention finds it there."""
     stack.append(item)
@@ -116,13 +123,20 @@ class PackedEncoder(Encoder):
         self, ids: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """The position of each token in its text; models that count from the padding id skip padding tokens."""
-        if not self._first_position:
-            return np.arange(len(ids)) - np.repeat(starts[:-1], lengths)
-        counted = ids != self._pad_id
-        count: NDArray[np.int64] = np.cumsum(counted)
-        before = np.repeat(count[starts[:-1]] - counted[starts[:-1]], lengths)
-        positions: NDArray[np.int64] = (count - before) * counted + self._first_position - 1
-        return positions
+        return positions_of(ids, starts, lengths, self._first_position, self._pad_id)
+
+
+def positions_of(
+    ids: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64], first: int, pad_id: int
+) -> NDArray[np.int64]:
+    """The positions of a model whose texts begin at `first`, if that is not 0 counted without padding tokens."""
+    if not first:
+        return np.arange(len(ids)) - np.repeat(starts[:-1], lengths)
+    counted = ids != pad_id
+    count: NDArray[np.int64] = np.cumsum(counted)
+    before = np.repeat(count[starts[:-1]] - counted[starts[:-1]], lengths)
+    positions: NDArray[np.int64] = (count - before) * counted + first - 1
+    return positions
 
 
 def _rounded(count: int) -> int:

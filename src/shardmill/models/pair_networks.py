@@ -1,4 +1,7 @@
-"""What computes a re-ranker or a reader: OpenVINO in float32 if it agrees with NumPy, else torch, else NumPy."""
+"""What computes a re-ranker or a reader: OpenVINO in float32 if it agrees with NumPy, else torch, else NumPy.
+
+On a GPU `fast` asks for pairs without padding and in half precision, if the logits of golden pairs are right so.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from shardmill.core.errors import MissingExtra, ModelError
 from shardmill.models.folder import read_transformer_config
 from shardmill.models.golden import GOLDEN, reach_past_window
 from shardmill.models.installed import check_light, check_torch, has_torch
-from shardmill.models.kinds import READER
+from shardmill.models.kinds import CAUSAL, READER
 from shardmill.models.networks.arrays import ArrayNetwork
 from shardmill.models.networks.description import EncoderNetwork
 from shardmill.models.networks.families import describe
@@ -23,8 +26,10 @@ from shardmill.models.networks.unknown import NotDescribed
 from shardmill.models.openvino import allocation_guard, compile_graph
 from shardmill.models.pair_tokens import Ints, PairTokenizer, PairTokens
 
-# The largest difference between a golden pair's logits and NumPy's, by the largest of them if that is above 1.
-_MOST_DIFFERENCE = 1e-4
+# The largest difference between a golden pair's logits and those in float32, by the largest of them if that is above 1.
+MOST_DISTANT = {"float32": 1e-4, "float16": 0.01, "bfloat16": 0.05}
+# A sample of many rows may lie this many times as far from float32 as the golden pairs.
+_OF_MANY = 4
 _GOLDEN_PAIRS = ((GOLDEN[1], GOLDEN[0]), (GOLDEN[2], GOLDEN[1]), (GOLDEN[1], GOLDEN[3]))
 
 
@@ -32,28 +37,45 @@ class PairNetwork(Protocol):
     """Ids, mask and types of a padded batch -> logits: one row per pair, from a reader one per token.
 
     `longest` is the number of tokens that it has positions for; `known_ids` the number of ids that it has vectors for.
+    One that is not `padded` is a `PackedPairs`.
     """
 
-    name: str
     longest: int
     known_ids: int
 
+    @property
+    def padded(self) -> bool: ...
+    @property
+    def precision(self) -> str: ...
+    @property
+    def name(self) -> str: ...
     def __call__(self, ids: Ints, mask: Ints, types: Ints) -> Reals: ...
 
 
+def most_distant(precision: str) -> float:
+    """How far a score of a result may lie from the same one in float32; "" if its precision was not recorded."""
+    return _OF_MANY * MOST_DISTANT.get(precision, MOST_DISTANT["bfloat16"])
+
+
 def choose_network(
-    folder: Path, kind: str, device: Device, tokens: Callable[[], PairTokenizer]
+    folder: Path,
+    kind: str,
+    device: Device,
+    tokens: Callable[[], PairTokenizer],
+    words: Sequence[int] = (),
+    *,
+    fast: bool = False,
 ) -> tuple[PairNetwork, str]:
-    """What computes a model on this device, and why it is not OpenVINO if that was tried."""
+    """What computes a model on this device, and why it is not something faster that was tried."""
     with_torch, why = has_torch(), ""
-    if device.kind == "cpu" and not (with_torch and device.reference):
+    if device.kind == "cpu" and kind != CAUSAL and not (with_torch and device.reference):
         try:
             plain = PlainPairs(folder, kind)
             if device.reference:
                 return plain, ""
-            fast, why = _try_openvino(plain, device, tokens())
-            if fast is not None or not with_torch:
-                return fast or plain, why
+            compiled, why = _try_openvino(plain, device, tokens())
+            if compiled is not None or not with_torch:
+                return compiled or plain, why
         except MissingExtra:
             if not with_torch:
                 raise
@@ -63,12 +85,18 @@ def choose_network(
     check_torch()
     from shardmill.models.torch_pairs import TorchPairs
 
-    return TorchPairs(folder, kind, device), why
+    model = TorchPairs(folder, kind, device, words)
+    if fast and device.kind == "cuda" and not (device.precise or device.reference):
+        from shardmill.models.packed_pairs import choose_packed
+
+        limit = min(tokens().longest, model.longest)
+        return choose_packed(folder, kind, device, model, golden_pairs(tokens(), limit), words)
+    return model, why
 
 
 def check_installed(folder: Path, kind: str, device: str) -> None:
     """Refuse a model for which a library is missing here, on a kind of device, `cpu` or `cuda`."""
-    if device == "cuda":
+    if device == "cuda" or kind == CAUSAL:
         check_torch()
     elif not has_torch():
         check_light()
@@ -87,7 +115,7 @@ def read_network(folder: Path, kind: str) -> tuple[EncoderNetwork, StoredWeights
 class PlainPairs:
     """A network in NumPy and float32."""
 
-    name = "numpy float32"
+    name, precision, padded = "numpy float32", "float32", True
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder = folder
@@ -117,7 +145,7 @@ class PlainPairs:
 class OpenVinoPairs:
     """The same network, compiled for `threads` cores; a pair has at most `longest` tokens."""
 
-    name = "openvino f32"
+    name, precision, padded = "openvino f32", "float32", True
 
     def __init__(self, plain: PlainPairs, longest: int, threads: int) -> None:
         self.longest, self.known_ids, self._typed = longest, plain.known_ids, plain.typed
@@ -133,42 +161,47 @@ class OpenVinoPairs:
 def _try_openvino(plain: PlainPairs, device: Device, tokens: PairTokenizer) -> tuple[OpenVinoPairs | None, str]:
     """OpenVINO if it computes golden pairs as NumPy does; else why not."""
     name, longest = plain.folder.name, min(plain.longest, tokens.longest)
-    golden = _golden_pairs(plain, tokens, longest)
-    expected = _compute_alone(plain, tokens, golden)
+    window = 2 * max(0, *(layer.attention.reach for layer in plain.network.layers))
+    golden = golden_pairs(tokens, longest, window)
+    expected = compute_alone(plain, golden, plain.folder.name)
     try:
         fast = OpenVinoPairs(plain, longest, device.threads)
         seen = fast(*tokens.pad(golden))
     except RuntimeError as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         return None, f"OpenVINO cannot run {name}: {reason[0][:200]}"
-    difference = max(_difference(*both) for both in zip(seen, expected, strict=True))
-    if difference <= _MOST_DIFFERENCE:
+    most = max(difference(*both) for both in zip(seen, expected, strict=True))
+    if most <= MOST_DISTANT[fast.precision]:
         return fast, ""
-    return None, f"OpenVINO computes {name} wrongly: a logit differs by {difference:.1g}"
+    return None, f"OpenVINO computes {name} wrongly: a logit differs by {most:.1g}"
 
 
-def _golden_pairs(plain: PlainPairs, tokens: PairTokenizer, longest: int) -> list[PairTokens]:
+def golden_pairs(tokens: PairTokenizer, longest: int, window: int = 0) -> list[PairTokens]:
     """Pairs of several lengths, and one that reaches past the windows of the network's layers, if it has any."""
     firsts, seconds = zip(*_GOLDEN_PAIRS, strict=True)
-    pairs = tokens.encode(firsts, seconds, longest)
-    window = 2 * max(0, *(layer.attention.reach for layer in plain.network.layers))
+    pairs = list(tokens.encode(firsts, seconds, longest))
     rows = reach_past_window([pair.ids.astype(np.int32) for pair in pairs], window, longest)
     return [*pairs, *(PairTokens(row.astype(np.int64), np.zeros(len(row), np.int64)) for row in rows[len(pairs) :])]
 
 
-def _compute_alone(plain: PlainPairs, tokens: PairTokenizer, pairs: Sequence[PairTokens]) -> list[Reals]:
+def compute_alone(network: PairNetwork, pairs: Sequence[PairTokens], name: str) -> list[Reals]:
+    """The logits of each pair, without padding."""
+    ones = [np.ones((1, len(pair.ids)), np.int64) for pair in pairs]
     try:
-        found = [plain(*tokens.pad([pair]))[0] for pair in pairs]
+        found = [
+            network(pair.ids[None].astype(np.int64), one, pair.types[None].astype(np.int64))[0]
+            for pair, one in zip(pairs, ones, strict=True)
+        ]
     except (ValueError, IndexError) as error:
         raise ModelError(
-            f"{plain.folder.name} cannot be run: {error}.", hint="Its weights do not belong to its config.json."
+            f"{name} cannot be run: {error}.", hint="Its weights do not belong to its config.json."
         ) from error
     if not all(np.isfinite(logits).all() for logits in found):
-        raise ModelError(f"{plain.folder.name} gives NaN or infinity in float32.", hint="Fetch the model again.")
+        raise ModelError(f"{name} gives NaN or infinity in float32.", hint="Fetch the model again.")
     return found
 
 
-def _difference(seen: Reals, expected: Reals) -> float:
+def difference(seen: Reals, expected: Reals) -> float:
     """The largest difference between logits, by the largest logit; of a reader's tokens, those that are there."""
     there = seen[: len(expected)]
     if not np.isfinite(there).all():

@@ -123,6 +123,10 @@ class Tokenizer:
             raise UnicodeError(_NOT_UNICODE)
         return list(found.put_around(self._before, self._after, np.ones(len(texts), bool)) if framed else found)
 
+    def bare(self, texts: list[str]) -> tuple[Ragged, dict[int, str]]:
+        """The ids of each whole text without special ids, and why a text is bad. Only without a limit."""
+        return self._encode_all(texts)
+
     @property
     def by_words(self) -> bool:
         """Whether words are looked up: the model's tokenizer reads them one by one."""
@@ -147,7 +151,7 @@ class Tokenizer:
         """The number of them before it."""
         return len(self._before)
 
-    def bare(self, row: NDArray[np.int32]) -> NDArray[np.int32]:
+    def strip(self, row: NDArray[np.int32]) -> NDArray[np.int32]:
         """A row without the special ids around it."""
         return row[len(self._before) : len(row) - len(self._after)]
 
@@ -308,10 +312,10 @@ def _open_chat(folder: ModelFolder, form: ChatForm, backend: Any) -> ChatTexts:
 
 def first_position(folder: ModelFolder) -> int:
     """The position of a text's first token: some models start counting after their padding id."""
-    return _first_position(folder.config)
+    return position_of_first(folder.config)
 
 
-def _first_position(config: dict[str, Any]) -> int:
+def position_of_first(config: dict[str, Any]) -> int:
     kind = config["model_type"]
     return int(_PADDING_IDS.get(kind, config.get("pad_token_id", 1))) + 1 if kind in _OFFSET_POSITIONS else 0
 
@@ -319,7 +323,7 @@ def _first_position(config: dict[str, Any]) -> int:
 def count_positions(config: dict[str, Any]) -> int | None:
     """The number of tokens that a model has positions for; None if it has no such limit."""
     positions = config.get("max_position_embeddings") or -1
-    return positions - _first_position(config) if positions > 0 else None
+    return positions - position_of_first(config) if positions > 0 else None
 
 
 def _model_limit(folder: ModelFolder, tokenizer_limit: int) -> int | None:

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 # Verbs with a folder of their own, in the order of lists.
 _RUNNING = (
-    "embed",
-    "load",
-    "classify",
-    "generate",
-    "summarize",
-    "answer",
-    "apply",
-    "dedup",
-    "train",
-    "tune",
-    "augment",
+    *("embed", "load", "classify", "generate", "summarize", "answer", "score"),
+    *("apply", "dedup", "train", "tune", "augment"),
     "run",
 )
 _ANSWER, _DECLARED, _MACHINES = "shardmill.verbs.answer", "shardmill.cli.declared", "shardmill.cli.machines"

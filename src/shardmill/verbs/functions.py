@@ -33,6 +33,7 @@ __all__ = [
     "peek",
     "receipt",
     "refresh",
+    "score",
     "summarize",
     "train",
     "tune",
@@ -113,7 +114,7 @@ def answer(
     limit: Take the first N items of those that where= and take= leave.
     by: Find passages by meaning, words, or both, fused by rank. Default: both.
     k: Number of passages found for each question. Default: 10.
-    rerank: A cross-encoder that ranks four times as many passages again.
+    rerank: A cross-encoder or causal re-ranker that ranks four times as many passages again.
     reader: An extractive question-answering model, which finds the span of the answer.
     generator: A generative model, which writes the answer and cites its passages; with endpoint=, its name on the
         server.
@@ -275,7 +276,7 @@ def ask(
     question: The question.
     by: Find passages by meaning, words, or both, fused by rank. Default: both.
     k: Number of passages found for each question. Default: 10.
-    rerank: A cross-encoder that ranks four times as many passages again.
+    rerank: A cross-encoder or causal re-ranker that ranks four times as many passages again.
     reader: An extractive question-answering model, which finds the span of the answer.
     generator: A generative model, which writes the answer and cites its passages; with endpoint=, its name on the
         server.
@@ -1160,6 +1161,95 @@ def refresh(
     """
     given = dict(locals())
     result: Refreshed = call_verb("refresh", given)
+    return result
+
+
+@checked
+def score(
+    source: Source,
+    *,
+    model: str,
+    out: Place | None = None,
+    text: str | None = None,
+    query: str | None = None,
+    format: str | None = None,
+    config: str | None = None,
+    split: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
+    query_text: str | None = None,
+    prompt: str | None = None,
+    max_tokens: int | None = None,
+    candidates: str | None = None,
+    id: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    device: str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    detach: bool = False,
+    then: str | Sequence[str] | None = None,
+    into: str | Sequence[str] | None = None,
+    max_errors: str | None = None,
+    precision: Literal["auto", "float32"] | None = None,
+    batch_tokens: int | None = None,
+    shard_bytes: int | str | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    refresh: bool = False,
+) -> Run:
+    """Score pairs of texts, or candidates of queries, with a re-ranker. The same call resumes an interrupted run.
+
+    run = shardmill.score("pairs.jsonl", query_text="query", text="passage", model="./reranker", out="runs/s")
+
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
+    model: A re-ranker: a folder of a cross-encoder or a causal re-ranker, its URL (s3://…), or a hub name.
+    out: The run folder, created if missing: a path or a URL.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
+    query_text: The query, or the first text of each pair: a field, or a template ("{title}: {question}").
+    prompt: The name of one of the model's prompts, or a text: the instruction of a causal re-ranker.
+    max_tokens: Tokens of a pair at most; the longer text is cut. Default: the model's.
+    candidates: The column with a list of texts, in place of text=: each gets a score, in their order.
+    id: The field or fields that identify an item; auto: its file and line; hash: its text.
+    keep: Columns to carry into the result, also file, url and line; price:double sets a type.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        auto.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    detach: Return once the workers are placed; they finish the run on their own.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
+    batch_tokens: Tokens per batch, including padding. Default: by memory.
+    shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    fresh: Delete an existing run and start over.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    refresh: Refresh an existing run: compute only what is new or changed.
+    """
+    given = dict(locals())
+    result: Run = call_verb("score", given)
     return result
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from shardmill.core.devices import Device, cores, gpus
 from shardmill.core.errors import ModelError, UsageError
@@ -136,9 +137,9 @@ def sample_source(plan: Plan, task: Task) -> tuple[Workload, int, int]:
     pieces = source.shards(max(_SMALLEST_PLACE_BYTES, plan.stat.size_bytes // _PLACES))
     rows, size_bytes, costs = 0, 0.0, [np.zeros(0, np.int64)]
     for piece in pieces[:: max(1, len(pieces) // _PLACES)]:
-        texts, read_bytes = _first_items(source, piece)
+        texts, fields, read_bytes = _first_items(source, piece, task.fields)
         rows, size_bytes = rows + len(texts), size_bytes + read_bytes
-        costs.append(task.prepare(texts).costs)
+        costs.append((task.prepare(texts) if fields is None else task.prepare(texts, fields)).costs)
     if not rows or not size_bytes:
         return Workload(0, 0, 0), 0, len(costs) - 1
     lengths = np.concatenate(costs)
@@ -148,15 +149,18 @@ def sample_source(plan: Plan, task: Task) -> tuple[Workload, int, int]:
     return Workload(items, tokens, int(lengths.max(initial=0)), inputs), rows, len(costs) - 1
 
 
-def _first_items(source: Source, piece: Shard) -> tuple[list[str | None], float]:
-    """The first texts of a piece that are taken, and how many bytes they and those between them have."""
+def _first_items(
+    source: Source, piece: Shard, fields: Sequence[str]
+) -> tuple[list[str | None], pa.RecordBatch | None, float]:
+    """The first texts of a piece that are taken, their fields, and the bytes of these items and those between them."""
     for batch in islice(source.read(piece), 1):
         taken = range(len(batch)) if batch.taken is None else batch.taken.nonzero()[0].tolist()
         some = taken[:_ITEMS_A_PLACE]
         seen = some[-1] + 1 if len(taken) > len(some) else len(batch)
         texts = batch.texts.to_pylist()
-        return [texts[row] for row in some], batch.size_bytes * seen / max(1, len(batch))
-    return [], 0.0
+        own = batch.kept.select(list(fields)).take(pa.array(some, pa.int64())) if fields else None
+        return [texts[row] for row in some], own, batch.size_bytes * seen / max(1, len(batch))
+    return [], None, 0.0
 
 
 def _describe_model(task: Task, plan: Plan, precision: str, known: Catalogue) -> _Model:

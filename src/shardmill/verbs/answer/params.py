@@ -35,7 +35,10 @@ class FindingParams(Params):
         10, "Number of passages found for each question.", group=PASSAGES, metavar="N", flags=("-k",), ge=1, le=1000
     )
     rerank: str | None = option(
-        None, "A cross-encoder that ranks four times as many passages again.", group=PASSAGES, metavar="MODEL"
+        None,
+        "A cross-encoder or causal re-ranker that ranks four times as many passages again.",
+        group=PASSAGES,
+        metavar="MODEL",
     )
     reader: str | None = option(
         None,

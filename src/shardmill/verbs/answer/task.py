@@ -27,6 +27,8 @@ from shardmill.models.location import Location, find_model
 from shardmill.models.names import MINILM
 from shardmill.models.pair_networks import check_installed
 from shardmill.models.pair_tokens import lacks_types
+from shardmill.models.rerankers.folder import read_reranker
+from shardmill.models.rerankers.prompting import notes_of
 from shardmill.models.retrieval.passages import Passage
 from shardmill.models.retrieval.vectors import normalized
 from shardmill.plan import NUMERICS
@@ -153,6 +155,10 @@ class AnswerTask(Task):
     def follow_model(self) -> dict[str, Any]:
         places = [each.path for each in (self._reader_at, self._reranker_at) if each is not None]
         return {"named_types": True} if any(map(lacks_types, places)) else {}
+
+    @property
+    def plan_notes(self) -> list[str]:  # type: ignore[override]
+        return [] if self._reranker_at is None else notes_of(read_reranker(self._reranker_at.path))
 
     @property
     def model_code(self) -> tuple[str, ...]:  # type: ignore[override]

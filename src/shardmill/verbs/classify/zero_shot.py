@@ -29,7 +29,7 @@ class Hypotheses:
         if made.bad:
             place, why = next(iter(made.bad.items()))
             raise ModelError(f"The label {labels[place]!r} cannot be read: {why}.", hint="Choose other --labels.")
-        self._sentences = [model.tokenizer.bare(row) for row in made.rows]
+        self._sentences = [model.tokenizer.strip(row) for row in made.rows]
         self._around = sum(map(len, model.frame.parts))
         limit = model.tokenizer.limit
         self._rooms = [None if limit is None else limit - self._around - len(each) for each in self._sentences]
@@ -42,7 +42,7 @@ class Hypotheses:
 
     def bare(self, row: Ids) -> Ids:
         """A text's own ids."""
-        return self._model.tokenizer.bare(row)
+        return self._model.tokenizer.strip(row)
 
     def cost(self, length: int) -> int:
         """The tokens of all pairs of a text."""

@@ -18,16 +18,17 @@ from torch import Tensor
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import DeviceOutOfMemory, ModelError
+from shardmill.core.startup import COMPILING, doing
 from shardmill.models.compiling import compile_layers, eager_if
 from shardmill.models.encoder import Clock, first_run, memory_guard, quiet
 from shardmill.models.folder import read_json
-from shardmill.models.kernels import COMPILE_FROM_BYTES
 from shardmill.models.kinds import CAUSAL
 from shardmill.models.memory import MemoryKey, WeighedFolder, free_cuda_bytes, identify_model, learn_model, measure_cuda
 from shardmill.models.networks.stored import Reals
 from shardmill.models.packed import ATTENTION, Pack, pool_packed, positions_of, register, running
 from shardmill.models.pair_networks import MOST_DISTANT, PairNetwork, compute_alone, difference
 from shardmill.models.pair_tokens import Ints, PairTokens, pad_pairs
+from shardmill.models.paying import Paying
 from shardmill.models.tokenizer import position_of_first
 from shardmill.models.torch_pairs import TorchPairs, join_words, load_pairs
 from shardmill.plan.sizing.memory import PACKED_BUDGET_TOKENS
@@ -164,7 +165,7 @@ def choose_packed(
 ) -> tuple[PairNetwork, str]:
     """The first network with correct logits on a GPU: packed and compiled, packed, padded; and why not another."""
     expected, why = compute_alone(plain, golden, folder.name), list[str]()
-    for how, make in _networks(folder, kind, device, plain, words):
+    for how, make in _networks(folder, kind, device, plain, words, golden):
         try:
             with first_run(folder.name):
                 network = make()
@@ -182,12 +183,13 @@ def choose_packed(
 
 
 def _networks(
-    folder: Path, kind: str, device: Device, plain: TorchPairs, words: Sequence[int]
+    folder: Path, kind: str, device: Device, plain: TorchPairs, words: Sequence[int], golden: Sequence[PairTokens]
 ) -> Iterator[tuple[str, Callable[[], PairNetwork]]]:
     modern = torch.cuda.get_device_capability() >= (8, 0)
     stored = read_json(folder / "config.json")
     bf16 = "bfloat16" in (stored.get("dtype"), stored.get("torch_dtype"))
     dtype = torch.bfloat16 if bf16 and modern else torch.float16
+    paying = Paying.of(stored, folder, device)
 
     def packed() -> PackedPairs:
         network = PackedPairs(folder, kind, device, words)
@@ -197,13 +199,15 @@ def _networks(
     def compiled() -> PackedPairs:
         network = packed()
         network.compile()
+        with doing(COMPILING), paying.timed():
+            network(*pad_pairs(golden))
         return network
 
     def padded() -> TorchPairs:
         plain.cast(dtype)
         return plain
 
-    if modern and device.work_bytes >= COMPILE_FROM_BYTES:
+    if modern and paying.compiling():
         yield "compiled", compiled
     if modern:
         yield "packed", packed

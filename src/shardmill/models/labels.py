@@ -84,5 +84,5 @@ def to_probabilities(logits: Reals, scale: Scale) -> Reals:
     if scale == "sigmoid":
         return sigmoid(wide).astype(np.float32)  # type: ignore[no-any-return]
     powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
-    found: Reals = (powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32)
-    return found
+    made: Reals = (powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32)
+    return made

@@ -404,8 +404,8 @@ def classify(
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
     limit: Take the first N items of those that where= and take= leave.
     labels: Zero-shot: the labels to choose from, separated by commas.
-    hypothesis: With labels=: the sentence that says of a text that it has the label {}. Default: This example is
-        {}..
+    hypothesis: With labels=: the sentence that says of a text that it has the label {}. Default: "This example is
+        {}.".
     multi_label: With labels=: a text may have several, or none.
     max_tokens: Tokens of a text at most. Default: the model's limit.
     threshold: Where a text may have several labels: the lowest probability of one that it has. Default: 0.5.

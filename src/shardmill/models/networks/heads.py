@@ -30,7 +30,7 @@ def describe_head(said: Said, names: Names, family: str, kind: str) -> Head:
     if family == "modernbert":
         return _describe_modernbert(said, names, kind)
     if family not in _CLASSIFIERS:
-        raise NotDescribed(f"no re-ranker, classifier or reader of its family {family} is described")
+        raise NotDescribed(f"no re-ranker or reader of its family {family} is described")
     if kind == READER:
         return Head("each", ((_biased("qa_outputs"), "", None),))
     if kind == TAGGER:

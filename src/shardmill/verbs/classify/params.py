@@ -34,7 +34,7 @@ class ClassifyParams(Params):
         "With --labels: the sentence that says of a text that it has the label {}.",
         group=MODEL,
         metavar="TEXT",
-        shown=HYPOTHESIS,
+        shown=f'"{HYPOTHESIS}"',
     )
     multi_label: bool = option(False, "With --labels: a text may have several, or none.", group=MODEL)
     max_tokens: int | None = option(

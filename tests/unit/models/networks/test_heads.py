@@ -1,4 +1,4 @@
-"""Re-rankers and readers of every family beside transformers: the same logits, with NumPy and with OpenVINO."""
+"""Heads of every family beside transformers: the same logits, with NumPy and with OpenVINO."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardmill.models.kinds import READER, RERANKER
+from shardmill.models.kinds import READER, RERANKER, TAGGER
 from shardmill.models.networks.arrays import ArrayNetwork
 from shardmill.models.networks.families import describe
 from shardmill.models.networks.stored import read_weights
@@ -61,7 +61,16 @@ def _readers() -> dict[str, Case]:
     }
 
 
-RERANKERS, READERS = _rerankers(), _readers()
+def _taggers() -> dict[str, Case]:
+    return {
+        name: replace(
+            CASES[name], model=f"{prefix}ForTokenClassification", options={**CASES[name].options, "num_labels": 3}
+        )
+        for name, prefix in HEADS.items()
+    }
+
+
+RERANKERS, READERS, TAGGERS = _rerankers(), _readers(), _taggers()
 
 
 def _batch(model: Any) -> dict[str, np.ndarray[Any, Any]]:
@@ -93,7 +102,7 @@ def _check(case: Case, folder: Path, kind: str) -> None:
     batch = _batch(model)
     network, weights = _network(folder, kind)
     expected = _expected(model, batch)
-    real = batch["attention_mask"] > 0 if kind == READER else slice(None)
+    real = batch["attention_mask"] > 0 if kind in (READER, TAGGER) else slice(None)
     seen = ArrayNetwork(network, weights)(*batch.values())
     assert seen.shape == expected.shape
     np.testing.assert_allclose(seen[real], expected[real], atol=2e-4, rtol=1e-4)
@@ -113,6 +122,11 @@ def test_logits_of_rerankers_are_those_of_transformers(case: Case, tmp_path: Pat
 @pytest.mark.parametrize("case", READERS.values(), ids=READERS)
 def test_logits_of_readers_are_those_of_transformers(case: Case, tmp_path: Path) -> None:
     _check(case, tmp_path, READER)
+
+
+@pytest.mark.parametrize("case", TAGGERS.values(), ids=TAGGERS)
+def test_logits_of_token_classifiers_are_those_of_transformers(case: Case, tmp_path: Path) -> None:
+    _check(case, tmp_path, TAGGER)
 
 
 def test_a_head_that_is_not_stored_or_not_known_is_refused_by_name(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ FUNCTIONS = {
     "answer",
     "ask",
     "evaluate",
+    "score",
     "task",
     "dedup",
     "receipt",

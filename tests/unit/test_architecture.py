@@ -54,6 +54,8 @@ MAY_ASK: dict[tuple[str, str], str] = {
     **{("bench/tasks.py", name): _MEASURED for name in ("embed", "summarize", "answer")},
     ("bench/embed.py", "load"): _SAME_WORD,
     ("worker/pipeline.py", "load"): _SAME_WORD,
+    ("verbs/answer/show.py", "score"): _SAME_WORD,
+    ("watch/monitor/searching.py", "score"): _SAME_WORD,
     ("cli/app.py", "embed"): "an option that a command had, or that another has",
     ("cli/app.py", "load"): "an option that a command had, or that another has",
 }
@@ -79,6 +81,7 @@ FUNCTIONS = {
     "answer",
     "ask",
     "evaluate",
+    "score",
     "task",
     "dedup",
     "receipt",

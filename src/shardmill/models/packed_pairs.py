@@ -26,7 +26,7 @@ from shardmill.models.kinds import CAUSAL
 from shardmill.models.memory import MemoryKey, WeighedFolder, free_cuda_bytes, identify_model, learn_model, measure_cuda
 from shardmill.models.networks.stored import Reals
 from shardmill.models.packed import ATTENTION, Pack, pool_packed, positions_of, register, running
-from shardmill.models.pair_networks import MOST_DISTANT, PairNetwork, compute_alone, difference
+from shardmill.models.pair_golden import MOST_DISTANT, PairNetwork, compute_alone, difference
 from shardmill.models.pair_tokens import Ints, PairTokens, pad_pairs
 from shardmill.models.paying import Paying
 from shardmill.models.tokenizer import position_of_first

@@ -17,7 +17,7 @@ from shardmill.core.devices import Device
 from shardmill.core.errors import ModelError, SpecError
 from shardmill.models.kinds import RERANKER
 from shardmill.models.packed_pairs import PackedPairs, choose_packed
-from shardmill.models.pair_networks import golden_pairs
+from shardmill.models.pair_golden import golden_pairs
 from shardmill.models.pairs import PairModel
 from shardmill.models.rerankers.folder import read_reranker
 from shardmill.models.torch_pairs import TorchPairs

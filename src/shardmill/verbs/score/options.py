@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from shardmill.plan.options import SOURCE, CallOptions, option
 from shardmill.plan.shared import Keeping, ReadingTexts, Renewing, RunOptions, TakingPart
-from shardmill.verbs.score.params import ModelParams
+from shardmill.verbs.score.params import RerankerParams
 
 
-class Asking(CallOptions):
+class QueryOptions(CallOptions):
     """What the texts are scored for."""
 
     query_text: str = option(
@@ -19,5 +19,5 @@ class Asking(CallOptions):
     )
 
 
-class ScoreOptions(ReadingTexts, TakingPart, Asking, ModelParams, Keeping, RunOptions, Renewing):
+class ScoreOptions(ReadingTexts, TakingPart, QueryOptions, RerankerParams, Keeping, RunOptions, Renewing):
     """What `score` takes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardmill.plan.options import MODEL, SOURCE, Params, option
 
 
-class ModelParams(Params):
+class RerankerParams(Params):
     """The model, its prompt, and the maximum length of a pair."""
 
     model: str = option(
@@ -35,7 +35,7 @@ class ModelParams(Params):
     )
 
 
-class ScoreParams(ModelParams):
+class ScoreParams(RerankerParams):
     """The parameters of the task.
 
     The text of an item is the second of a pair and `query_text` makes the first; with `candidates` it is the query.

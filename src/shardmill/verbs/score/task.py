@@ -25,7 +25,8 @@ from shardmill.models.fingerprint import digest_folder
 from shardmill.models.kinds import RERANKER
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.models.networks.stored import Reals
-from shardmill.models.pair_networks import check_installed, most_distant
+from shardmill.models.pair_golden import most_distant
+from shardmill.models.pair_networks import check_installed
 from shardmill.models.pair_tokens import PairRows, PairTokenizer, PairTokens
 from shardmill.models.rerankers.folder import Reranker, find_activation, read_reranker
 from shardmill.models.rerankers.prompting import notes_of, open_tokens

@@ -5,15 +5,14 @@ What is believed, and why: docs/design/editions.md
 
 from __future__ import annotations
 
-import os
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardmill.core.errors import SourceError
 from shardmill.plan import Plan, Shard, SourceFile, SourceStat
+from shardmill.sources import open_source
 from shardmill.sources.base import Fields, Source
 from shardmill.sources.formats import find_format
 from shardmill.sources.origin import common_folder
@@ -22,25 +21,8 @@ from shardmill.store import is_exact, is_url
 if TYPE_CHECKING:
     from shardmill.plan.spec import Work
 
-# A disk's clock has ticks, of two seconds on some. A file that changed no longer ago may be written again in the same
-# tick, which nothing tells.
-_TICK_NS = 3 * 10**9
 # Tags that are made of the content: MD5, or one of several parts.
 _OF_CONTENT = re.compile(r'"?[0-9a-f]{32}(-[0-9]+)?"?')
-
-
-def settled(place: str, size: int, tag: str) -> str:
-    """The number of a local file and when it last changed, its name and rights included.
-
-    Empty if that was a moment ago, or if it has another size or time than was said before.
-    """
-    try:
-        seen = os.stat(place)
-    except OSError:
-        return ""
-    is_same = (seen.st_size, f"mtime-{seen.st_mtime_ns}") == (size, tag)
-    is_old = 0 < seen.st_ctime_ns < time.time_ns() - _TICK_NS
-    return f"{seen.st_ino}-{seen.st_ctime_ns}" if is_same and is_old else ""
 
 
 def is_doubtful(was: SourceFile, now: SourceFile) -> bool:
@@ -91,8 +73,6 @@ def cut_as_before(source: Source, stat: SourceStat, work: Work, before: Plan | N
 
 
 def _cut(stat: SourceStat, work: Work, target: int, first: int) -> list[Shard]:
-    from shardmill.sources import open_source
-
     found = open_source(stat, Fields.of(work), work.max_item_bytes).shards(target)
     return [replace(shard, file=first + shard.file) for shard in found]
 

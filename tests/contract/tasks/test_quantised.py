@@ -76,7 +76,7 @@ def test_killed_finished_elsewhere_and_proved(dtype: str, items: Path, model: st
         found, exact = ([hit.row for hit in each.search(text, k=5)] for each in (run, plain))
         assert found[0] == exact[0]
         same += len({*found} & {*exact})
-    assert same / 100 > (0.6 if dtype == "binary" else 0.95)
+    assert same / 100 > (0.4 if dtype == "binary" else 0.95)
 
 
 @pytest.mark.parametrize("dtype", QUANTISED)

@@ -11,7 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.support.tiny_models import SMALL, bert, byte_level_bpe, fast, needed, qwen3, torch, transformers, write_model  # isort: skip
+from tests.support.tiny_models import (  # isort: skip
+    SMALL,
+    bert,
+    byte_level_bpe,
+    fast,
+    needed,
+    qwen3,
+    roberta_tokenizer,
+    torch,
+    transformers,
+    write_model,
+    xlm_roberta_tokenizer,
+)
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import ModelError, SpecError
@@ -24,7 +36,6 @@ from shardmill.models.torch_pairs import TorchPairs
 from shardmill.verbs.embed.task import EmbedTask
 from shardmill.verbs.score.task import ScoreTask
 from tests.support.answers import passages, write_embedder, write_reranker
-from tests.unit.models.test_pairs import _roberta, _xlm_roberta
 
 CPU = Device("cpu", "cpu", 1)
 QUERY = "When was the harbour of Arden built, and who visits it?"
@@ -73,8 +84,8 @@ def _modernbert(pooling: str) -> Any:
 FAMILIES: dict[str, tuple[Callable[[], Any], Callable[[], Any], bool]] = {
     "bert": (lambda: _small("bert"), lambda: None, True),
     "three labels": (lambda: _small("bert", num_labels=3), lambda: None, True),
-    "roberta": (lambda: _small("roberta", pad_token_id=1), _roberta, True),
-    "xlm-roberta": (lambda: _small("xlm-roberta", pad_token_id=1), _xlm_roberta, True),
+    "roberta": (lambda: _small("roberta", pad_token_id=1), roberta_tokenizer, True),
+    "xlm-roberta": (lambda: _small("xlm-roberta", pad_token_id=1), xlm_roberta_tokenizer, True),
     "electra": (lambda: _small("electra", embedding_size=32), lambda: None, True),
     "albert": (lambda: _small("albert", embedding_size=32, pad_token_id=0), lambda: None, True),
     "distilbert": (

@@ -93,15 +93,15 @@ def test_a_batch_that_does_not_fit_is_halved(models: Path, monkeypatch: pytest.M
     model = PairModel(models / "reranker", RERANKER, CPU)
     pairs = model.encode(ASKED, TEXTS)
     due = model.score(pairs)
-    forward, sizes = model._forward, []
+    begin, sizes = model.begin, []
 
     def scarce(some: list) -> object:
         sizes.append(len(some))
         if len(some) > 2:
             raise DeviceOutOfMemory("no room")
-        return forward(some)
+        return begin(some)
 
-    monkeypatch.setattr(model, "_forward", scarce)
+    monkeypatch.setattr(model, "begin", scarce)
     assert model.score(pairs).tolist() == pytest.approx(due.tolist(), abs=1e-4)
     assert sizes[0] > 2 >= sizes[-1]
 

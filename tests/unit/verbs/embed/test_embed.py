@@ -75,11 +75,11 @@ def test_is_a_task(task: EmbedTask) -> None:
     ("params", "says"),
     [
         ({"dims": 0}, "dims"),
-        ({"dtype": "int8"}, "dtype"),
+        ({"dtype": "int4"}, "dtype"),
         ({"max_tokens": -1}, "max_tokens"),
         ({"modle": "x"}, r"(?s)modle.*Its parameters are model, prompt, max_tokens"),
         ({"model": ""}, "model"),
-        ({"dims": 0, "dtype": "int8"}, r"dims.*dtype"),
+        ({"dims": 0, "dtype": "int4"}, r"dims.*dtype"),
     ],
 )
 def test_wrong_params(params: dict[str, Any], says: str) -> None:

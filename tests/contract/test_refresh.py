@@ -127,7 +127,7 @@ def test_after_any_edits_it_is_as_a_fresh_run(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shardmill.sources.settled._TICK_NS", 10**18 if reads_all else 0)
+    monkeypatch.setattr("shardmill.sources.unchanged._TICK_NS", 10**18 if reads_all else 0)
     folder = tmp_path_factory.mktemp("edits")
     files: dict[str, Rows] = {"a.jsonl": make_rows(40), "b.jsonl": [{**r, "id": f"b{r['id']}"} for r in make_rows(9)]}
     write_all(folder / "source", files)

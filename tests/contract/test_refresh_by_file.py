@@ -35,7 +35,7 @@ Rows = list[dict[str, Any]]
 def rows_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also few rows stay where they are. A file is settled at once: the tests wait until it is."""
     monkeypatch.setattr("shardmill.sinks.earlier._FEWEST_BYTES", 0)
-    monkeypatch.setattr("shardmill.sources.settled._TICK_NS", 0)
+    monkeypatch.setattr("shardmill.sources.unchanged._TICK_NS", 0)
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def long_rows() -> Rows:
 def test_an_edit_that_leaves_size_and_time_is_seen(
     tick_ns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardmill.sources.settled._TICK_NS", tick_ns)
+    monkeypatch.setattr("shardmill.sources.unchanged._TICK_NS", tick_ns)
     source = write(tmp_path / "items.jsonl", long_rows())
     begin(spec_of(source, 60_000), tmp_path / "run")
     edit_unseen(source)
@@ -207,14 +207,14 @@ def test_an_edit_that_leaves_size_and_time_is_seen(
 def test_a_file_that_was_just_written_is_read_once_and_not_at_each_turn(
     tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardmill.sources.settled._TICK_NS", 10**12)
+    monkeypatch.setattr("shardmill.sources.unchanged._TICK_NS", 10**12)
     source = write(tmp_path / "items.jsonl", make_rows("a"))
     begin(spec_of(source), tmp_path / "run")
     for _ in range(2):
         read.clear()
         assert not again(tmp_path / "run").changed
         assert read
-    monkeypatch.setattr("shardmill.sources.settled._TICK_NS", 0)
+    monkeypatch.setattr("shardmill.sources.unchanged._TICK_NS", 0)
     read.clear()
     assert not again(tmp_path / "run", dry_run=True).changed
     assert not again(tmp_path / "run").changed

@@ -32,7 +32,7 @@ def test_after_fifty_edits_it_is_as_a_fresh_run(
     """Few rows in a row stay where they are, or are copied; after another parameter, all of them are made again."""
     monkeypatch.setattr("shardmill.sinks.earlier._FEWEST_BYTES", fewest_bytes)
     # Files are known by what the disk says of them, or are all read.
-    monkeypatch.setattr("shardmill.sources.settled._TICK_NS", 0 if fewest_bytes else 10**18)
+    monkeypatch.setattr("shardmill.sources.unchanged._TICK_NS", 0 if fewest_bytes else 10**18)
     folder, chance = tmp_path_factory.mktemp("edits"), random.Random(seed)
     source = EditedSource(folder / "source", chance, 80)
     work = {"source": str(source.folder), "text": "text", "id": "id", "keep": "n", "task": "shardmill.testing:FakeTask"}

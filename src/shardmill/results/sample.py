@@ -32,7 +32,7 @@ from shardmill.tasks import open_here, open_task
 
 # A sample that takes longer is kept this often, so that the next `verify` goes on where this one ended.
 _KEEP_EVERY_S = 10.0
-# Of an edition, one more in N is drawn from the rows that are its own.
+# Of an edition, a fourth more is drawn from the rows that are its own.
 _OWN = 4
 # Items that are computed to see how long the others take.
 _TRIED = 4

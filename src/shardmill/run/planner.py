@@ -182,7 +182,10 @@ def _make_plan(
     digest = work_digest(work.task, fingerprint, work.params)
     rates = [_rate(task, device, digest, spec.execution.precision) for device in devices]
     target = 1 if work.items else spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, rates)
-    shards = _repeat(cut_as_before(source, stat, work, before, target), work)
+    if before is None:
+        shards = _repeat(source.shards(target), work)
+    else:
+        shards = cut_as_before(lambda part: open_source(part, fields, work.max_item_bytes), stat, work, before, target)
     if work.limit and like is not None and _has_part(like, work):
         shards = like.shards
     elif work.limit:

@@ -40,9 +40,9 @@ from shardmill.sources.mds import MDS
 from shardmill.sources.mds.index import choose_shards
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import WILD, Found, expand
-from shardmill.sources.settled import settled
 from shardmill.sources.signatures import refuse_other_kinds
 from shardmill.sources.splits import ALL_CONFIGS, ALL_SPLITS, choose_split, split_of
+from shardmill.sources.unchanged import settled
 from shardmill.store import ReadRange, is_url
 
 # Of suffixes whose files are not read, as many are told.

@@ -5,24 +5,41 @@ What is believed, and why: docs/design/editions.md
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardmill.core.errors import SourceError
 from shardmill.plan import Plan, Shard, SourceFile, SourceStat
-from shardmill.sources import open_source
-from shardmill.sources.base import Fields, Source
+from shardmill.sources.base import Source
 from shardmill.sources.formats import find_format
-from shardmill.sources.origin import common_folder
 from shardmill.store import is_exact, is_url
 
 if TYPE_CHECKING:
     from shardmill.plan.spec import Work
 
+# A disk's clock has ticks, of two seconds on some. A file that changed no longer ago may be written again in the same
+# tick, which nothing tells.
+_TICK_NS = 3 * 10**9
 # Tags that are made of the content: MD5, or one of several parts.
 _OF_CONTENT = re.compile(r'"?[0-9a-f]{32}(-[0-9]+)?"?')
+
+
+def settled(place: str, size: int, tag: str) -> str:
+    """The number of a local file and when it last changed, its name and rights included.
+
+    Empty if that was a moment ago, or if it has another size or time than was said before.
+    """
+    try:
+        seen = os.stat(place)
+    except OSError:
+        return ""
+    is_same = (seen.st_size, f"mtime-{seen.st_mtime_ns}") == (size, tag)
+    is_old = 0 < seen.st_ctime_ns < time.time_ns() - _TICK_NS
+    return f"{seen.st_ino}-{seen.st_ctime_ns}" if is_same and is_old else ""
 
 
 def is_doubtful(was: SourceFile, now: SourceFile) -> bool:
@@ -48,11 +65,11 @@ def find_unchanged(before: Plan, new: Plan) -> dict[int, int]:
     return found
 
 
-def cut_as_before(source: Source, stat: SourceStat, work: Work, before: Plan | None, target: int) -> list[Shard]:
+def cut_as_before(
+    open_files: Callable[[SourceStat], Source], stat: SourceStat, work: Work, before: Plan, target: int
+) -> list[Shard]:
     """The shards of a source; files that are as they were before are cut as they were, and all others anew."""
-    are = {was: now for now, was in _find_files(before, work, stat).items()} if before is not None else {}
-    if before is None or not are:
-        return source.shards(target)
+    are = {was: now for now, was in _find_files(before, work, stat).items()}
     shards: list[Shard] = []
     covered: set[int] = set()
     for shard in before.shards:
@@ -64,17 +81,13 @@ def cut_as_before(source: Source, stat: SourceStat, work: Work, before: Plan | N
         for numbers in _runs([n for n in range(len(stat.files)) if n not in covered]):
             files = stat.files[numbers.start : numbers.stop]
             if any(file.size_bytes for file in files):
-                shards += _cut(replace(stat, files=files), work, target, numbers.start)
+                found = open_files(replace(stat, files=files)).shards(target)
+                shards += (replace(shard, file=numbers.start + shard.file) for shard in found)
     except SourceError:
         # It is told of the whole source, if it is true of that.
-        return source.shards(target)
+        return open_files(stat).shards(target)
     shards.sort(key=lambda shard: (shard.file, shard.start))
     return [replace(shard, index=index) for index, shard in enumerate(shards)]
-
-
-def _cut(stat: SourceStat, work: Work, target: int, first: int) -> list[Shard]:
-    found = open_source(stat, Fields.of(work), work.max_item_bytes).shards(target)
-    return [replace(shard, file=first + shard.file) for shard in found]
 
 
 def _runs(numbers: Sequence[int]) -> list[range]:
@@ -127,6 +140,8 @@ def _reads_alike(before: Plan, work: Work, stat: SourceStat) -> bool:
         return False
     if not stat.origin:
         return True
+    from shardmill.sources.origin import common_folder
+
     folders = [common_folder([file.origin for file in files]) for files in (old.files, stat.files)]
     return folders[0] == folders[1]
 

@@ -1,11 +1,11 @@
 """Vectors in fewer bits: a byte a number, by ranges that are fixed once per run, or a bit a number, its sign.
 
->>> some = np.array([[0.5, -0.25, 0.75, -1.0, 0.1, 0.2, -0.3, 0.4]], np.float32)
+>>> some = np.array([[0.4, -0.25, 0.75, -1.0, 0.1, 0.2, -0.3, 0.4]], np.float32)
 >>> Quantiser("binary", 8).encode(some)
 array([[173]], dtype=uint8)
 >>> wide = Quantiser("int8", 8, Ranges(np.full(8, -1, np.float32), np.full(8, 1, np.float32)))
 >>> wide.encode(some)[0, :4]
-array([  64,  -32,   95, -127], dtype=int8)
+array([  51,  -32,   95, -127], dtype=int8)
 
 Design: docs/design/kinds-of-models.md
 """

@@ -27,7 +27,7 @@ from tests.support.training import topic_pairs
 needed("torch")
 needed("optuna")
 
-from tests.support.answers import questions, searchable, write_models  # noqa: E402
+from tests.support.answers import questions, searchable, write_models, write_reranker  # noqa: E402
 from tests.support.classifiers import write_classifier  # noqa: E402
 from tests.support.generative_models import write_generative  # noqa: E402
 from tests.support.training import a_model  # noqa: E402
@@ -53,6 +53,11 @@ def apply(folder: Path) -> Case:
 
 def words_of(rows: list[dict[str, Any]]) -> list[list[dict[str, str]]]:
     return [[{"word": word} for word in (row["body"] or "").split()] for row in rows]
+
+
+def score(folder: Path) -> Case:
+    params = {"model": str(write_reranker(folder)), "query_text": "question"}
+    return params, TEXTS, {"question": ["Who said so?"] * len(TEXTS)}
 
 
 def placed(folder: Path) -> Case:
@@ -91,6 +96,7 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "embed": lambda folder: ({"model": str(write_encoder(folder))}, TEXTS, {}),
     "generate": lambda folder: ({"model": str(write_generative(folder)), "max_tokens": 8}, TEXTS, {}),
     "map": placed,
+    "score": score,
     "summarize": lambda folder: ({"model": str(write_encoder(folder))}, TEXTS, {}),
     "train": train,
     "tune": tune,

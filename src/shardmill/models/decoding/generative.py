@@ -15,7 +15,10 @@ _CAUSAL = ("ForCausalLM", "LMHeadModel")
 # What a model of another kind is, and what it is good for, by the end of its architecture's name.
 _OTHERS = {
     "ForQuestionAnswering": ("finds answers in a text", "It is a reader of `shardmill answer`."),
-    "ForSequenceClassification": ("scores texts", "It fits `shardmill classify` or `shardmill score`."),
+    "ForSequenceClassification": (
+        "scores texts",
+        "It fits `shardmill classify`, or `shardmill score` and `answer --rerank`.",
+    ),
     "ForTokenClassification": ("labels tokens", "It fits `shardmill classify`."),
 }
 _NUMBERS = {"F64", "F32", "F16", "BF16"}

@@ -42,8 +42,9 @@ class SampledSource:
 
     def texts(self, count: int) -> list[str]:
         """At most `count` texts, about as many from each of several places, from the first to the last."""
-        shards = self.source.shards(max(1, self.size_bytes // _PLACES))
-        places = [self._read(shard) for shard in shards[:: -(-len(shards) // _PLACES) or 1]]
+        shards = self.source.shards(max(1, -(-self.size_bytes // _PLACES)))
+        last, most = len(shards) - 1, min(_PLACES, len(shards))
+        places = [self._read(shards[i * last // max(1, most - 1)]) for i in range(most)]
         found: list[str] = []
         for some in (-(-count // max(1, len(places))), count):
             for place in places:

@@ -111,7 +111,7 @@ class ClassifyTask(Task):
         if labels.scale == "sigmoid" and len(labels.names) == 1:
             return [
                 f"{self.model.location.name} has one label, {labels.names[0]!r}: each row has it, and its probability. "
-                "A re-ranker, which scores pairs of texts, looks the same and belongs in `shardmill answer --rerank`."
+                "A re-ranker, which scores pairs of texts, looks the same and belongs in `shardmill score`."
             ]
         return []
 

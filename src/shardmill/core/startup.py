@@ -16,28 +16,30 @@ IMPORTING, LOADING, TRYING, COMPILING = (
     "trying kernels",
     "compiling the model",
 )
-# What is done now and when it began, as one value: another thread reads it.
-_now: list[tuple[str, float]] = [("", 0.0)]
+# What is done now, the innermost last, each with when it began; another thread reads it, and
+# two may load at once, so each takes out its own.
+_doing: list[tuple[str, float]] = []
 
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
     """Say what is done in this block; what was done before it goes on afterwards."""
-    before, _now[0] = _now[0], (what, time.time())
+    step = (what, time.time())
+    _doing.append(step)
     try:
         yield
     finally:
-        _now[0] = before
+        _doing.remove(step)
 
 
 def now_doing() -> tuple[str, float]:
     """What is done now, "" if nothing was said, and since when."""
-    return _now[0]
+    return (_doing[-1:] or [("", 0.0)])[0]
 
 
 def describe() -> str:
     """What is done now, with its seconds."""
-    what, since = _now[0]
+    what, since = now_doing()
     return tell(what, time.time() - since)
 
 

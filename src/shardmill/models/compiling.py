@@ -18,17 +18,25 @@ def compile_layers(model: nn.Module, *, learns: bool = False) -> None:
 
     Raises LookupError if none are found.
     """
+    for layer in find_layers(model):
+        layer.compile(backend="inductor" if learns else _compile, dynamic=True)
+
+
+def find_layers(model: nn.Module) -> nn.ModuleList:
+    """The longest stack of equal layers; LookupError if there is none."""
     stacks = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len({type(layer) for layer in m}) == 1]
     if not stacks:
         raise LookupError("no stack of equal layers")
-    for layer in max(stacks, key=len):
-        layer.compile(backend="inductor" if learns else _compile, dynamic=True)
+    return max(stacks, key=len)
 
 
 def _compile(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
     from torch._inductor.compile_fx import compile_fx
 
+    from shardmill.models.fp8 import join_activations
+
     join_gelu(graph)
+    join_activations(graph)
     return compile_fx(graph, inputs)
 
 

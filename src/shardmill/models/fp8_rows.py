@@ -40,7 +40,9 @@ def _round(
     tl.store(out_at + row * width + within, (x * (1.0 / scale)).to(out_at.dtype.element_ty), mask=inside)
 
 
-def round_by_triton(x: Tensor, kind: str, gate: Tensor | None, dtype: torch.dtype, least: float) -> tuple[Tensor, Tensor]:
+def round_by_triton(
+    x: Tensor, kind: str, gate: Tensor | None, dtype: torch.dtype, least: float
+) -> tuple[Tensor, Tensor]:
     """`activation(x) * gate` in 8 bits, each row divided by its scale, and these scales."""
     width = x.shape[-1]
     x = x.reshape(-1, width)

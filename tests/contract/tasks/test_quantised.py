@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 
@@ -21,7 +20,12 @@ from shardmill.results.vectors import StoredVectors
 from shardmill.run import Run, prepare, resume
 from shardmill.testing import InProcessEngine, crash_at
 from shardmill.verbs.embed.task import EmbedTask
+from tests.support.forking import Forking
 from tests.support.static_models import CORPUS, vectors_for, word_piece, write_model2vec
+from tests.support.waiting import PATIENCE_S
+
+# This process has threads, of which a child of its own would have none.
+processes = Forking()
 
 ROWS, DIMS = 200, 100
 
@@ -49,6 +53,10 @@ def _embed(items: Path, model: str, dtype: str, out: Path, **more: object) -> Ru
     )
 
 
+def _embed_and_die(run: str) -> None:
+    InProcessEngine(on_step=crash_at("committed", after=1)).start(run)
+
+
 @pytest.mark.parametrize("dtype", QUANTISED)
 def test_killed_finished_elsewhere_and_proved(dtype: str, items: Path, model: str, tmp_path: Path) -> None:
     out = str(tmp_path / "run")
@@ -56,11 +64,10 @@ def test_killed_finished_elsewhere_and_proved(dtype: str, items: Path, model: st
     work = {"source": str(items), "text": "text", "id": "id", "task": "embed", "params": params}
     settings = {"device": "cpu", "shard_bytes": 2_000, "lease_s": 5.0, "max_errors": "1"}
     run = prepare(make_spec(work, settings), out)
-    child = os.fork()
-    if not child:
-        InProcessEngine(on_step=crash_at("committed", after=1)).start(out)
-        os._exit(1)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    child = processes.Process(target=_embed_and_die, args=(out,))
+    child.start()
+    child.join(PATIENCE_S)
+    assert child.exitcode == -signal.SIGKILL
     assert 0 < len(run.ledger.commits.shards()) < len(run.plan.shards)
 
     run = resume(out, {"engine": "local", "workers": 2})

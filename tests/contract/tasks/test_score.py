@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -27,6 +26,11 @@ from shardmill.testing import InProcessEngine, crash_at  # noqa: E402
 from shardmill.verbs.score.report import read_scores  # noqa: E402
 from tests.support.answers import passages, questions, write_embedder, write_reranker  # noqa: E402
 from tests.support.cli import Cli, assert_told  # noqa: E402
+from tests.support.forking import Forking  # noqa: E402
+from tests.support.waiting import PATIENCE_S  # noqa: E402
+
+# This process has threads of torch and OpenVINO, for which a child of its own would wait for ever.
+processes = Forking()
 
 Write = Callable[..., Path]
 EXAMPLE = Path(__file__).parents[3] / "examples" / "score_pairs.py"
@@ -57,15 +61,18 @@ def predict(model: Path, pairs: list[tuple[str, str]]) -> Any:
     return cross.predict(pairs, show_progress_bar=False)
 
 
+def _score_and_die(run: str) -> None:
+    InProcessEngine(on_step=crash_at("committed", after=1)).start(run)
+
+
 def test_killed_finished_elsewhere_and_proved(tmp_path: Path, write_jsonl: Write, model: Path) -> None:
     source = write_jsonl([*ROWS, *BAD])
     run = prepare(spec_of(source, model), tmp_path / "run")
     assert len(run.plan.shards) > 2
-    child = os.fork()
-    if not child:
-        InProcessEngine(on_step=crash_at("committed", after=1)).start(run.ledger.url)
-        os._exit(1)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    child = processes.Process(target=_score_and_die, args=(run.ledger.url,))
+    child.start()
+    child.join(PATIENCE_S)
+    assert child.exitcode == -signal.SIGKILL
     assert 0 < len(run.ledger.commits.shards()) < len(run.plan.shards)
     run = resume(tmp_path / "run", {"engine": "local", "workers": 1})
     report = run.verify(sample="all")

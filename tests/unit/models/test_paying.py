@@ -66,6 +66,13 @@ def test_writing_counts_the_steps() -> None:
     assert model(QWEN, 16 << 20).compiling(new_tokens=100)
 
 
+@pytest.mark.parametrize("kind", ["t5", "mt5", "umt5"])
+def test_an_encoder_that_compiling_slows_down_is_not_compiled(kind: str) -> None:
+    t5 = {**QWEN, "model_type": kind}
+    assert not model(t5, 1 << 40).compiling()
+    assert model(t5, 1 << 40).compiling(new_tokens=100)
+
+
 def test_a_cpu_goes_by_what_it_measured() -> None:
     cpu = Device("cpu", "cpu", 2)
     assert model(MINILM, 64 << 20, device=cpu).compiling(token_s=3e-5)

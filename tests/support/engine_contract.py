@@ -32,6 +32,8 @@ from tests.support.waiting import PATIENCE_S, wait_for
 
 Execution = dict[str, Any]
 LOCALLY: Execution = {"engine": LOCAL, "device": "cpu"}
+# Of each batch: a run is still at work when a busy machine has seen its first commits.
+_SLOW_S = 0.05
 
 
 def every_row_comes_out_once(engine: Execution, tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def a_row_that_ends_its_worker_is_set_aside(engine: Execution, tmp_path: Path) -
 
 def a_stopped_run_is_resumed(engine: Execution, tmp_path: Path) -> None:
     """By anybody who can read the folder: `stop` ends the workers, `resume` goes on from what is committed."""
-    ledger, placement = begin(engine, tmp_path, 6_000)
+    ledger, placement = begin(engine, tmp_path, 6_000, 0.01)
     try:
         wait_for(lambda: placement.poll() and len(ledger.commits.shards()) >= 2)
         assert stop(ledger.url, patience_s=PATIENCE_S).living == 0
@@ -143,7 +145,7 @@ def detached_workers_are_adopted_and_stopped(engine: Execution, tmp_path: Path) 
 
 
 def begin(
-    engine: Execution, tmp_path: Path, rows: int, delay_s: float = 0.01, **execution: Any
+    engine: Execution, tmp_path: Path, rows: int, delay_s: float = _SLOW_S, **execution: Any
 ) -> tuple[Ledger, Placement]:
     """Start two workers on `rows` rows that take a while."""
     spec = make_spec(tmp_path, {**engine, **execution}, rows, delay_s)
@@ -173,7 +175,7 @@ def assert_complete(run: Run, rows: int) -> None:
     assert report.verified, report
 
 
-def make_spec(tmp_path: Path, execution: Execution, rows: int, delay_s: float = 0.01, **more: Any) -> Spec:
+def make_spec(tmp_path: Path, execution: Execution, rows: int, delay_s: float = _SLOW_S, **more: Any) -> Spec:
     source = tmp_path / "items.jsonl"
     if not source.exists():
         source.write_text("".join(json.dumps(row) + "\n" for row in fake_rows(rows)))

@@ -229,10 +229,11 @@ class _Service:
 
     def _fail(self, kind: str, digest: str, completion: bytes) -> tuple[int, Any, bytes]:
         if kind in ("429", "429 date"):
-            now = time.time()
+            # In this order: a pause between the two clocks asks for less, not for more than is said.
+            began, now = time.monotonic(), time.time()
             until = now + 0.02 if kind == "429" else int(now) + 1
             # Less than a clock may be set by meanwhile.
-            self.nothing_before = self.not_before[digest] = time.monotonic() + until - now - 0.005
+            self.nothing_before = self.not_before[digest] = began + until - now - 0.005
             said = str(until - now) if kind == "429" else formatdate(until, usegmt=True)
             return 429, {"retry-after": said}, _error(429, "Too many requests.")[2]
         if kind in ("500", "503"):

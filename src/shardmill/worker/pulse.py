@@ -144,20 +144,20 @@ def _print(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-_write: Callable[[str], object] = _print
+# Workers that are no process of their own, the newest last; each takes out its own when it ends.
+_logs: list[Callable[[str], object]] = []
 
 
 def log(line: str) -> None:
     """Write a line to the log of this worker, which is the stderr of its process."""
-    _write(line)
+    (_logs[-1:] or [_print])[0](line)
 
 
 @contextlib.contextmanager
 def logging_to(write: Callable[[str], object]) -> Iterator[None]:
     """Give the worker of a process that is not its own a log of its own."""
-    global _write
-    _write = write
+    _logs.append(write)
     try:
         yield
     finally:
-        _write = _print
+        _logs.remove(write)

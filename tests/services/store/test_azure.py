@@ -29,7 +29,7 @@ def test_a_run_of_two_workers_outlives_one_of_them(azure_server: str) -> None:
     lines = "".join(json.dumps(row) + "\n" for row in fake_rows(300))
     open_store(f"{folder}/source").put("items.jsonl", lines.encode())
     settings = {"workers": 2, "device": "cpu", "batch_tokens": 300, "lease_s": 2.0}
-    spec = fake_spec(f"{folder}/source", params={"delay_s": 0.02}, **settings)
+    spec = fake_spec(f"{folder}/source", params={"delay_s": 0.1}, **settings)
     ledger, engine = Ledger(f"{folder}/run"), LocalEngine(devices_for(spec), max_restarts=1)
     ledger.create(make_plan(spec, engine.devices))
     ledger.put_execution(spec.execution.model_dump(mode="json"))

@@ -68,7 +68,7 @@ def test_two_workers_without_a_parent_finish_a_run_and_a_third_finds_it_done(
     shardmill: Cli, write_jsonl: Write, tmp_path: Path
 ) -> None:
     out = tmp_path / "merged.parquet"
-    place = _plan(tmp_path, write_jsonl(fake_rows(300)), delay_s=0.2, then=["verify", f"merge:{out}"])
+    place = _plan(tmp_path, write_jsonl(fake_rows(300)), delay_s=0.5, then=["verify", f"merge:{out}"])
     both = [subprocess.Popen(command("work", place), stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [worker.communicate(timeout=PATIENCE_S)[1] for worker in both]
     assert [worker.returncode for worker in both] == [0, 0], said

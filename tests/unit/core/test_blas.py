@@ -9,12 +9,15 @@ import pytest
 
 from shardmill.core import blas
 from shardmill.core.blas import one_blas_thread
+from tests.support.waiting import PATIENCE_S, wait_for
 
 
 @pytest.fixture
 def library() -> Iterator[blas._Threads]:
     if not blas._libraries():
         pytest.skip("NumPy has no OpenBLAS here")
+    # A thread that an earlier test left may search still.
+    wait_for(lambda: not blas._holders)
     library = blas._libraries()[0]
     before = library.get()
     library.set(2)
@@ -34,14 +37,13 @@ def test_it_has_one_thread_until_the_last_holder_leaves(library: blas._Threads) 
 
     def hold() -> None:
         with one_blas_thread():
-            leave.wait(60)
+            leave.wait(PATIENCE_S)
         left.set()
 
     with one_blas_thread():
         threading.Thread(target=hold, daemon=True).start()
-        while blas._holders < 2:
-            pass
+        wait_for(lambda: blas._holders == 2)
     assert library.get() == 1
     leave.set()
-    assert left.wait(60)
+    assert left.wait(PATIENCE_S)
     assert library.get() == 2

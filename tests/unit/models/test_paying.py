@@ -107,7 +107,7 @@ def test_what_it_took_last_time_decides(cache: Path) -> None:
     work = 60_000 * TEXT_BYTES
     with model(QWEN, work).timed():
         pass
-    assert model(QWEN, work).compiling_s < 1
+    assert model(QWEN, work).compiling_s < 10, "not the 12 s that are guessed"
     assert model(BERT, 64 << 20).compiling()
     assert stat.S_IMODE(cache.stat().st_mode) == 0o600
     assert stat.S_IMODE(cache.parent.stat().st_mode) == 0o700

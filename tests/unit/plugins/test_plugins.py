@@ -16,6 +16,7 @@ from shardmill import plugins
 from shardmill.core.dialect import speaking
 from shardmill.core.errors import SpecError, UsageError
 from tests.support.cli import Cli, assert_told
+from tests.support.packages import forget_installed
 
 Install = Callable[..., None]
 
@@ -49,10 +50,10 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (about / "entry_points.txt").write_text(f"[shardmill.{group}]\n{name} = {place}\n")
         for module, text in modules.items():
             (tmp_path / f"{module}.py").write_text(text)
-        plugins.installed.cache_clear()
+        forget_installed()
 
     yield add
-    plugins.installed.cache_clear()
+    forget_installed()
 
 
 def test_a_verb_of_a_package_is_a_command(install: Install, shardmill: Cli) -> None:

@@ -322,6 +322,14 @@ def test_the_user_is_asked_at_a_terminal(
     assert sum(len(batch) for shard in plan.shards for batch in source.read(shard)) == rows
 
 
+def test_a_text_file_among_documents_must_be_said_to_be_lines_or_a_file(tmp_path: Path) -> None:
+    docs = write(tmp_path / "docs", {"notes.txt": b"one\ntwo\n", "a.md": b"# A\n\nA text.", "b.html": b"<p>B</p>"})
+    with pytest.raises(SourceError, match=r"has 1 small text file and 2 other documents: is a line an item, or a file"):
+        discover([str(docs)], Fields("text"))
+    (docs / "b.html").unlink()
+    assert discover([str(docs)], Fields("text")).format == "text"
+
+
 def test_few_or_large_or_named_text_files_are_lines(tmp_path: Path) -> None:
     few, large = texts(tmp_path / "few", 9), write(tmp_path / "large", {f"{n}.txt": b"x\n" * 40_000 for n in range(12)})
     many = texts(tmp_path / "many")

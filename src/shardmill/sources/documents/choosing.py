@@ -16,7 +16,8 @@ from shardmill.store import is_url
 
 # The format of documents, and of files of lines and of archives that may be documents.
 DOCUMENTS, LINES, SAMPLES = "files", "text", "webdataset"
-# Ten files or more that are no larger, on average, are more likely documents than lines.
+# Ten files or more that are no larger, on average, are more likely documents than lines; so are fewer that other
+# documents outnumber.
 _MANY, _SMALL_BYTES = 10, 64 << 10
 
 
@@ -36,11 +37,13 @@ class UnclearFormat(SourceError):
 def refuse_unclear(place: str, texts: Sequence[Found], others: Sequence[Found]) -> None:
     """Refuse text files of a folder that may be documents, by their number and size; `others` surely are."""
     total = sum(f.entry.size for f in texts)
-    if len(texts) + len(others) < _MANY or total > _SMALL_BYTES * len(texts):
+    many = len(texts) + len(others) >= _MANY or len(others) > len(texts)
+    if not many or total > _SMALL_BYTES * len(texts):
         return
-    beside = f" and {len(others):,} other document{'s' if len(others) > 1 else ''}" if others else ""
+    told = f"{len(texts):,} small text file{'s' if len(texts) > 1 else ''}"
+    told += f" and {len(others):,} other document{'s' if len(others) > 1 else ''}" if others else ""
     raise UnclearFormat(
-        f"{place} has {len(texts):,} small text files{beside}: is a line an item, or a file?",
+        f"{place} has {told}: is a line an item, or a file?",
         {"line": LINES, "file": DOCUMENTS},
     )
 

@@ -1,6 +1,7 @@
 """Models on a GPU without reading, tokenizing and writing: texts a second, and the share of the chip's peak.
 
 python -m benchmarks.alone [SHAPE …]       # all shapes: about two minutes on an H200
+python -m benchmarks.alone qwen3 --precision fp8
 python -m benchmarks.alone bert --tiny --device cpu
 
 Random weights of each shape, mixed texts, already tokenized by MiniLM's tokenizer. The kernel and the batches are those
@@ -56,9 +57,9 @@ class Card:
             return
 
 
-def measure(name: str, folder: Path, device: Device, texts: int, seconds: float) -> list[str]:
+def measure(name: str, folder: Path, device: Device, texts: int, seconds: float, precision: str = "") -> list[str]:
     """One line of the table."""
-    embedder = TextEmbedder(str(folder))
+    embedder = TextEmbedder(str(folder), precision=precision)
     embedder.open(device)
     rows = embedder.encode(list(mixed_texts(texts, count_words))).rows
     batches = [[rows[int(i)] for i in batch] for batch in token_batches(rows.lengths, embedder.batch_budget)]
@@ -102,6 +103,7 @@ def main(argv: list[str] | None = None) -> list[list[str]]:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--texts", type=int, default=12_000)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--precision", choices=("fp8",), default="", help="Default: the fastest of 16 bits.")
     parser.add_argument("--tiny", action="store_true", help="Tiny shapes, to try the benchmark itself.")
     asked = parser.parse_args(argv)
     describe_machine()
@@ -115,7 +117,7 @@ def main(argv: list[str] | None = None) -> list[list[str]]:
         for shape in asked.shapes or SHAPES:
             folder = write_shape(Path(place) / shape, shape, tiny=asked.tiny)
             device = Device(asked.device, name, work_bytes=work_bytes)
-            lines.append(measure(shape, folder, device, asked.texts, asked.seconds))
+            lines.append(measure(shape, folder, device, asked.texts, asked.seconds, asked.precision))
             print(" | ".join(lines[-1]), flush=True)
     print()
     print_table(HEAD, lines)

@@ -47,7 +47,7 @@ class EmbedBench:
     text: str | None = None
     workers: int | None = None
     batch_tokens: int | None = None
-    precision: Literal["auto", "float32"] | None = None
+    precision: Literal["auto", "float32", "int8", "fp8"] | None = None
     peers: bool = False
 
     def __post_init__(self) -> None:

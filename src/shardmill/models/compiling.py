@@ -12,23 +12,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shardmill.models.fp8_linear import join_activations
+
 
 def compile_layers(model: nn.Module, *, learns: bool = False) -> None:
     """Compile the layers of `model` at their next call, with gradients if it `learns`.
 
     Raises LookupError if none are found.
     """
+    for layer in find_layers(model):
+        layer.compile(backend="inductor" if learns else _compile, dynamic=True)
+
+
+def find_layers(model: nn.Module) -> nn.ModuleList:
+    """The longest stack of equal layers; LookupError if there is none."""
     stacks = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len({type(layer) for layer in m}) == 1]
     if not stacks:
         raise LookupError("no stack of equal layers")
-    for layer in max(stacks, key=len):
-        layer.compile(backend="inductor" if learns else _compile, dynamic=True)
+    return max(stacks, key=len)
 
 
 def _compile(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
     from torch._inductor.compile_fx import compile_fx
 
     join_gelu(graph)
+    join_activations(graph)
     return compile_fx(graph, inputs)
 
 

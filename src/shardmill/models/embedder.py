@@ -28,7 +28,7 @@ from shardmill.models.kinds import note_kind, note_pooling, refuse_reranker
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.models.names import MINILM
 from shardmill.models.ragged import token_batches
-from shardmill.models.rounded import check_rounds_here, name_arithmetic
+from shardmill.models.rounded import INT8, check_rounds_here, name_arithmetic
 from shardmill.models.window import numerics_revision
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class TextEmbedder:
     def check_installed(self, kind: str) -> None:
         """Refuse a model for which a library is missing here, on a kind of device, `cpu` or `cuda`."""
         if self.rounded:
-            check_rounds_here(self.folder, kind, self.location.name)
+            check_rounds_here(self.folder, kind, self.location.name, self.rounded)
         elif self.folder.static is not None:
             from shardmill.models.choosing import check_static
 
@@ -155,7 +155,7 @@ class TextEmbedder:
         rounded = "" if device.precise or device.reference else self.rounded
         if self.folder.static is not None:
             if rounded:
-                check_rounds_here(self.folder, device.kind, self.location.name)
+                check_rounds_here(self.folder, device.kind, self.location.name, rounded)
             self._take(choose_static(self.folder, device), device)
             return
         tried = Tried(self.folder, tokenizer.pad_id, tokenizer.limit, self._golden(), self.skip, rounded)
@@ -238,7 +238,7 @@ class TextEmbedder:
 
     def gpu_bytes(self, precise: bool) -> int | None:
         """In float32, and once more in half precision if that is compared with it; None for what runs on CPUs only."""
-        if self.rounded or self.folder.exported is not None or self.folder.static is not None:
+        if self.rounded == INT8 or self.folder.exported is not None or self.folder.static is not None:
             return None
         dtype = self.folder.config.get("dtype") or self.folder.config.get("torch_dtype")
         weights = self._weights_bytes // (2 if dtype in ("float16", "bfloat16") else 4)

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import DeviceOutOfMemory, MissingExtra, ModelError
 from shardmill.core.startup import COMPILING, LOADING, TRYING, doing
 from shardmill.models.encoder import Clock, Encoder, first_run, quiet
 from shardmill.models.folder import ModelFolder
+from shardmill.models.fp8 import RoundedEncoder
 from shardmill.models.golden import agree, reach_past_window
 from shardmill.models.kernels import (
     CPU_BUDGETS_TOKENS,
@@ -31,6 +33,7 @@ from shardmill.models.memory import MemoryKey, free_cuda_bytes, identify_model, 
 from shardmill.models.networks.unknown import NotDescribed
 from shardmill.models.packed import PackedEncoder
 from shardmill.models.paying import Paying
+from shardmill.models.rounded import FP8, check_close, hint
 from shardmill.models.window import find_window
 from shardmill.plan.sizing.memory import PACKED_BUDGET_TOKENS, PADDED_BUDGET_TOKENS
 
@@ -73,14 +76,16 @@ def torch_threads(device: Device) -> None:
 def _choose(model: Tried, device: Device) -> KernelChoice:
     trial = _Trial(model, device)
     kernel: Kernel = trial.reference
-    if device.precise and (device.kind == "cuda" or not device.work_bytes):
+    if model.precision:
+        kernel = trial.choose_rounded()
+    elif device.precise and (device.kind == "cuda" or not device.work_bytes):
         trial.why.append("as asked")
     else:
         kernel = trial.choose_on_gpu() if device.kind == "cuda" else trial.choose_on_cpu()
     # Unless it was chosen, this frees its memory for batches.
     del trial.reference
     budget, limit = trial.cpu_budget, model.limit
-    if device.kind == "cuda" and not trial.paying.trying:
+    if device.kind == "cuda" and not trial.paying.trying and not model.precision:
         budget = max(limit or _UNTRIED_TOKENS, _UNTRIED_TOKENS)
     elif device.kind == "cuda" and isinstance(kernel, Encoder):
         trial.warm_up(kernel, min(limit or _TRIED_TOKENS, _TRIED_TOKENS))
@@ -154,6 +159,39 @@ class _Trial:
                 self.why.append(f"cannot run {how}: {reason.rstrip('.')}")
         return plain_kernel(self.folder, self.device, self.pad_id)
 
+    def choose_rounded(self) -> Encoder:
+        """The kernel in 8 bits, compiled if that pays; there is no other."""
+        name, loaded = self.folder.transformer.name, [self.reference]
+        compiles = self.paying.compiling()
+        while True:
+            try:
+                kernel = RoundedEncoder(
+                    self.folder,
+                    device=_torch_device(self.device),
+                    pad_id=self.pad_id,
+                    loaded=loaded.pop() if loaded else None,
+                )
+                seen = self._compile(kernel) if compiles else kernel.encode(self.golden, self.skip)
+                check_close(name, seen, self.expected, FP8)
+                return kernel
+            except (ModelError, ImportError, LookupError, TypeError, ValueError, RuntimeError, OSError) as error:
+                if not compiles and isinstance(error, ModelError) and error.hint:
+                    raise
+                reason = error.message if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
+                if not compiles:
+                    raise ModelError(f"fp8 does not run {name}: {reason.rstrip('.')}.", hint=hint(FP8)) from error
+                self.why.append(f"cannot run compiled: {reason.rstrip('.')}")
+                compiles = False
+
+    def _compile(self, kernel: PackedEncoder) -> NDArray[np.float32]:
+        """Compile a kernel by running it, keep how long that took, and give what it made."""
+        kernel.compile()
+        with doing(COMPILING), self.paying.timed():
+            made = kernel.encode(self.golden, self.skip)
+        if self.paying.trouble:
+            self.why.append(self.paying.trouble)
+        return made
+
     def _gpu_kernels(self) -> Iterator[tuple[str, Callable[[], Encoder]]]:
         modern = torch.cuda.get_device_capability() >= (8, 0)
         bf16 = "bfloat16" in (self.folder.config.get("dtype"), self.folder.config.get("torch_dtype"))
@@ -170,11 +208,7 @@ class _Trial:
 
         def compiled() -> PackedEncoder:
             kernel = packed()
-            kernel.compile()
-            with doing(COMPILING), self.paying.timed():
-                kernel.encode(self.golden, self.skip)
-            if self.paying.trouble:
-                self.why.append(self.paying.trouble)
+            self._compile(kernel)
             return kernel
 
         def padded() -> Encoder:

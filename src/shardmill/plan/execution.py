@@ -241,9 +241,10 @@ class Computing(ExecutionOptions):
 class ComputingVectors(Computing):
     """The same, and a precision that gives another result: `settle_precision` makes it a part of the work."""
 
-    precision: Literal["auto", "float32", "int8"] = option(  # type: ignore[assignment]
+    precision: Literal["auto", "float32", "int8", "fp8"] = option(  # type: ignore[assignment]
         "auto",
-        "auto, float32 (exact, slower), or int8 (CPUs with VNNI, AMX or i8mm; other vectors, so another run).",
+        "auto, float32 (exact, slower), int8 (CPUs with VNNI, AMX or i8mm) or fp8 (GPUs from Hopper on). The last two "
+        "give other vectors, so another run.",
         group=LIMITS,
         metavar="PRECISION",
     )

@@ -63,7 +63,7 @@ _NEW_KEYS = (
     *("read_ahead", "priority", "min_workers", "into"),
 )
 # Precisions of which the vectors differ by more than rounding: part of the work.
-ROUNDED = ("int8",)
+ROUNDED = ("int8", "fp8")
 # A folder that the library `datasets` saved.
 _SAVED = "datasets"
 # How the server of a task is reached: settings that the task gets as parameters.

@@ -525,7 +525,7 @@ def embed(
     source: Source,
     *,
     out: Place | None = None,
-    precision: Literal["auto", "float32", "int8"] | None = None,
+    precision: Literal["auto", "float32", "int8", "fp8"] | None = None,
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
@@ -571,8 +571,8 @@ def embed(
     source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
         frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     out: The run folder, created if missing: a path or a URL.
-    precision: auto, float32 (exact, slower), or int8 (CPUs with VNNI, AMX or i8mm; other vectors, so another run).
-        Default: auto.
+    precision: auto, float32 (exact, slower), int8 (CPUs with VNNI, AMX or i8mm) or fp8 (GPUs from Hopper on). The
+        last two give other vectors, so another run. Default: auto.
     text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
@@ -761,7 +761,7 @@ def load(
     *,
     to: str,
     out: Place | None = None,
-    precision: Literal["auto", "float32", "int8"] | None = None,
+    precision: Literal["auto", "float32", "int8", "fp8"] | None = None,
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
@@ -820,8 +820,8 @@ def load(
         frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     to: postgresql://USER@HOST/DATABASE or embedded:PATH; with from=, any store: lance:PLACE, duckdb:FILE, ….
     out: The run folder: a path or a URL. Default: runs/TABLE.
-    precision: auto, float32 (exact, slower), or int8 (CPUs with VNNI, AMX or i8mm; other vectors, so another run).
-        Default: auto.
+    precision: auto, float32 (exact, slower), int8 (CPUs with VNNI, AMX or i8mm) or fp8 (GPUs from Hopper on). The
+        last two give other vectors, so another run. Default: auto.
     text: The text to embed: a field, several ("title,body") or a template ("{title}: {body}"). Default: what the
         schema= embeds.
     query: The SELECT to read from the database, cut by its first id= column.

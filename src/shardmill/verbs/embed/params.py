@@ -67,6 +67,6 @@ class EmbedParams(Params):
     ranges: list[list[float]] | None = option(
         None, "The lowest and highest number of each dimension, for int8 and uint8.", group=RESULT, only="file"
     )
-    precision: Literal["int8"] | None = option(
-        None, "int8: layers in 8 bits, set by --precision int8.", group=MODEL, only="file"
+    precision: Literal["int8", "fp8"] | None = option(
+        None, "int8 or fp8: layers in 8 bits, set by --precision.", group=MODEL, only="file"
     )

@@ -26,6 +26,7 @@ from shardmill.plugins import Verb, find
 from shardmill.plugins.builtin import BUILTIN
 from shardmill.run.function import describe, python_options, type_of
 from tests.support.checked import STORES, WRITE, packings
+from tests.support.families import EMBEDDERS, PADDED_WRITERS, WRITERS
 from tests.support.selection import TESTS, files, is_thorough, read_features
 from tools import functions
 from tools.rooms import MAY_IMPORT
@@ -187,6 +188,43 @@ def render_sources() -> str:
     return re.sub(r"(<!-- checked -->\n).*?(\n<!-- end -->)", lambda m: f"{m[1]}{table}{m[2]}", page, flags=re.DOTALL)
 
 
+FAMILIES_INTRODUCTION = """# Families of models
+
+Which networks run here, what they are compared with, and how they run on a GPU. Generated from the lists of the tests
+by `python -m docs.generate`. A family that is not here may run: a worker compares every kernel with float32 before its
+first batch, and `verify` compares a sample.
+
+Unless real weights are named, a family was tried with random ones only, as a tiny network: that shows that the
+arithmetic is right, and nothing about a model's quality. FNet is refused, since padding changes its vectors, and so are
+encoder-decoder models other than T5's.
+
+## Models that embed
+
+`embed`, `load`, `migrate`, `search`. The vectors of long and short texts, in one batch, equal those of
+sentence-transformers for each text alone: no number is further off than 2e-5 and 0.02 %
+(`tests/golden/test_families.py`). `classify`, `score` and `train` run the same networks. "No torch": the [light
+install](install.md) is enough on a CPU. "Packed": batches on a GPU have no padding, and their layers are compiled
+[where it pays](design/packed-and-compiled.md#compile-where-it-pays). BigBird, ConvBERT and Nyströmformer mix padding
+into vectors, so only texts of one length share a batch.
+"""
+WRITERS_INTRODUCTION = """
+## Models that write
+
+`generate`, `summarize`. In a running batch, these write what transformers' `generate` writes for each text alone, token
+for token (`tests/unit/models/decoding/test_families.py`). Real weights tried: SmolLM2-135M (Llama) and a small FLAN-T5.
+"""
+
+
+def render_families() -> str:
+    """The families that tests run, and how."""
+    rows = [FAMILIES_INTRODUCTION, "| family | known models | no torch | on a GPU | real weights |", "| --- " * 5 + "|"]
+    for name, family in EMBEDDERS.items():
+        runs = f"padded: {family.padded}" if family.padded else "packed"
+        rows.append(f"| {name} | {family.known} | {'yes' if family.light else ''} | {runs} | {family.real} |")
+    written = [f"{', '.join(WRITERS)}.", f"So do these, in padded batches: {', '.join(PADDED_WRITERS)}."]
+    return "\n".join([*rows, WRITERS_INTRODUCTION, "\n\n".join(textwrap.fill(text, 118) for text in written), ""])
+
+
 def render_map() -> str:
     """CONTRIBUTING.md with the map of the rooms made anew."""
     rows = []
@@ -235,6 +273,7 @@ PAGES = {
     "api.md": render_api,
     "spec.md": render_spec,
     "sources.md": render_sources,
+    "families.md": render_families,
     "tests.md": render_tests,
     "../CONTRIBUTING.md": render_map,
 }

@@ -28,13 +28,15 @@ from shardmill.models.kernels import (
     tell,
 )
 from shardmill.models.networks.unknown import NotDescribed
-from shardmill.models.rounded import choose_rounded
+from shardmill.models.rounded import INT8, check_rounds_here, choose_int8
 
 
 def choose_kernel(model: Tried, device: Device) -> KernelChoice:
     """Try the device's kernels on the golden sentences, and choose the fastest that agrees with float32."""
     if model.precision:
-        return choose_rounded(model.reaching(), device)
+        check_rounds_here(model.folder, device.kind, model.folder.transformer.name, model.precision)
+    if model.precision == INT8:
+        return choose_int8(model.reaching(), device)
     if model.folder.exported is not None:
         return choose_exported(model, device)
     with_torch = has_torch()

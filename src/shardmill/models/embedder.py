@@ -27,6 +27,7 @@ from shardmill.models.installed import check_torch, has_torch
 from shardmill.models.kinds import note_kind, note_pooling, refuse_reranker
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.models.names import MINILM
+from shardmill.models.padding import padding_revision
 from shardmill.models.ragged import token_batches
 from shardmill.models.rounded import INT8, check_rounds_here, name_arithmetic
 from shardmill.models.window import numerics_revision
@@ -121,6 +122,7 @@ class TextEmbedder:
     def fingerprint(self) -> dict[str, str]:
         """What the vectors depend on: the weights, the configuration, and how the windows of attention are computed."""
         revision = numerics_revision({**self.folder.config, **self.folder.config_options})
+        revision |= padding_revision(self.folder.config)
         made = {"model": self.location.name, **digest_folder(self.location.path), **revision}
         return {**made, **name_arithmetic(self.rounded)}
 

@@ -22,6 +22,7 @@ from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, ModelError, Sha
 from shardmill.models.code import loading_options, may_run_code, refused_code
 from shardmill.models.compiling import compile_whole, eager_if
 from shardmill.models.folder import Dense, LayerNorm, ModelFolder, Normalize, Pooling, Step
+from shardmill.models.padding import padding_counts
 from shardmill.models.unloadable import explain_loading, is_quantised
 
 _ENCODER_HALF = {"t5", "mt5", "umt5"}
@@ -64,6 +65,7 @@ class Encoder:
         self._pad_id = pad_id
         self._pooling = folder.pooling
         self._steps = folder.steps
+        self._by_length = padding_counts(folder.config)
         self._model: Any
         self._layers: list[nn.Module]
         with quiet(), memory_guard():
@@ -157,7 +159,19 @@ class Encoder:
         return str(self.dtype).removeprefix("torch.")
 
     def _pooled(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
+        """Run the model over the rows and pool."""
+        if not self._by_length:
+            return self._pooled_padded(rows, skip)
+        lengths = np.array([len(row) for row in rows])
+        alike = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
+        made = torch.cat([self._pooled_padded([rows[int(i)] for i in group], skip) for group in alike])
+        return made[torch.from_numpy(np.argsort(np.concatenate(alike))).to(made.device)]
+
+    def _pooled_padded(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
         """Run the model over the rows, padded to the longest, and pool."""
+        if self._by_length and hasattr(self._model, "set_attention_type"):
+            # BigBird leaves its blocks for good at the first text that is shorter than they are.
+            self._model.set_attention_type("block_sparse")
         lengths = np.array([len(row) for row in rows])
         real = np.arange(lengths.max()) < lengths[:, None]
         ids = np.full(real.shape, self._pad_id, np.int64)

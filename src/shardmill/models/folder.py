@@ -30,7 +30,7 @@ _SENTENCE_CONFIGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xl
 _PADDING = {"padding", "padding_side", "pad_to_multiple_of", "return_attention_mask", "return_tensors"}
 # Families that take no attention mask.
 _WITHOUT_MASK = {"fnet"}
-_WIDTH_KEYS = ("hidden_size", "d_model", "n_embd", "dim", "hidden_dim")
+_WIDTH_KEYS = ("hidden_size", "d_model", "n_embd", "dim", "hidden_dim", "emb_dim")
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,15 +39,19 @@ _WITHOUT_EFFECT = {
     "past_key_values", "position_embeddings", "position_ids", "return_dict", "seq_idx", "use_cache",
 }  # fmt: skip
 _FAR = 1 << 20
+# Families whose embeddings are made of three tokens, so that the ends of texts would mix.
+_JOINS_NEIGHBOURS = {"mobilebert"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pack:
     """The start of each text in a packed batch; `starts` has one entry more than there are texts."""
 
     starts: Tensor
     lengths: NDArray[np.int64]
     longest: int
+    attended: int = 0
+    """How many layers have attended to it."""
 
 
 # The configs whose masks were checked, by identity and window; kept alive, so that no other gets that identity.
@@ -80,11 +84,14 @@ class PackedEncoder(Encoder):
     padded = False
 
     def __init__(self, folder: ModelFolder, *, device: str, pad_id: int, loaded: Encoder | None = None) -> None:
+        if folder.config.get("model_type") in _JOINS_NEIGHBOURS:
+            raise ModelError("This model joins neighbouring tokens before its layers.", hint="It runs padded.")
         register()
         super().__init__(folder, device=device, pad_id=pad_id, attention=ATTENTION, loaded=loaded)
         self._model.config.use_cache = False
         self.biased = take_over_biases(self._model, ATTENTION, _attend_biased)
         self._first_position = first_position(folder)
+        self._attends = False
 
     def compile(self, *, learns: bool = False) -> None:
         """Compile the layers, at the next call."""
@@ -117,7 +124,15 @@ class PackedEncoder(Encoder):
                 attention_mask=torch.ones_like(sent_ids)[None],
                 return_dict=True,
             ).last_hidden_state
+        if not self._attends:
+            self._check_attends(pack)
         return pool_packed(hidden[0].float(), pack, self._pooling.modes, 0 if self._pooling.include_prompt else skip)
+
+    def _check_attends(self, pack: Pack) -> None:
+        """Refuse a model with layers that would mix the texts: those that do not attend through our function."""
+        if pack.attended < self._model.config.num_hidden_layers:
+            raise ModelError("Not every layer of this model has packed attention.", hint="It runs padded.")
+        self._attends = True
 
     def _positions(
         self, ids: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
@@ -259,6 +274,7 @@ def attend_pack(
     earlier: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Attention within each text of a pack by the kernel of this device; `bias`, `earlier` as in `attention.attend`."""
+    pack.attended += 1
     if not q.is_cuda:
         return _one_by_one(q, k, v, pack, scale, window, bias, earlier)
     if tiles_fit(q.shape[2]):

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from shardmill.core.devices import Device, cpu_model, multiplies_bytes
 from shardmill.core.errors import ModelError
-from shardmill.core.startup import IMPORTING, doing
 from shardmill.models.agreed import has_agreed, keep_agreement, name_trial
 from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import cosines, lowest_mean, lowest_rounded
@@ -69,15 +68,9 @@ def hint(precision: str) -> str:
     return f"Leave out --precision {precision}: another run, in the fastest precision that agrees with float32."
 
 
-def choose_rounded(model: Tried, device: Device) -> KernelChoice:
+def choose_int8(model: Tried, device: Device) -> KernelChoice:
     """The kernel in 8 bits, if its vectors are close enough to those of float32; there is no second choice."""
     name = model.folder.transformer.name
-    check_rounds_here(model.folder, device.kind, name, model.precision)
-    if model.precision == FP8:
-        with doing(IMPORTING):
-            from shardmill.models.torch_kernels import choose_with_torch
-
-        return choose_with_torch(model, device)
     from shardmill.models.networks.graph import load_openvino
     from shardmill.models.networks.int8 import REVISION
     from shardmill.models.openvino import Int8Encoder

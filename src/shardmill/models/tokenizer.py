@@ -32,7 +32,9 @@ _SPELLED_TOGETHER = 64
 _NOT_UNICODE = "the text is not valid Unicode"
 _PROBES = ("a", "hello world", "1")
 # These models count positions from the padding id, so fewer tokens fit than there are positions.
-_OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "xmod", "longformer"}
+_OFFSET_POSITIONS = {
+    "camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl", "xmod",
+}  # fmt: skip
 # MPNet counts from this padding id, whatever its config.json says.
 _PADDING_IDS = {"mpnet": 1}
 # Tables with one row per position, by the ends of their names; those of OPT and its kin begin with two unused rows.

@@ -102,8 +102,11 @@ class CausalDecoder(Decoder):
         first = 0 if before is None else len(before) * PAGE_TOKENS
         pack, ids, positions = lay_out(texts, self.device, first)
         last = pack.starts[1:].long() - 1
-        with running(Turn(pack, own, before=before)):
-            return self._logits(self._hidden(ids, positions)[last])
+        turn = Turn(pack, own, before=before)
+        with running(turn):
+            hidden = self._hidden(ids, positions)
+        check_attended(turn.layer + 1, self.own.layers)
+        return self._logits(hidden[last])
 
     def step(self, ids: Tensor, at: Tensor, own: Held, cross: Held | None) -> Tensor:
         with running(Turn(None, own)):
@@ -165,6 +168,7 @@ class CrossDecoder(Decoder):
         pack, ids, self._positions = lay_out(texts, self.device)
         with running(Turn(pack, None, bias=self._biases[0])):
             states = self._encoder(input_ids=ids[None], return_dict=True).last_hidden_state
+        check_attended(pack.attended, self._encoder.config.num_hidden_layers)
         start = torch.full((len(texts),), self.start, device=self.device)
         return self._run(start, torch.zeros_like(start), states, Turn(None, own, cross, self._biases[1]), known=False)
 
@@ -184,6 +188,7 @@ class CrossDecoder(Decoder):
                 use_cache=True,
                 return_dict=True,
             ).last_hidden_state[0]
+        check_attended(turn.layer + 1, self.own.layers)
         if getattr(self.model.config, "scale_decoder_outputs", False):
             hidden = hidden * self.model.config.d_model**-0.5
         logits = self._head(hidden)
@@ -266,6 +271,12 @@ def lay_out(texts: Rows, device: torch.device, first: int = 0) -> tuple[Pack, Te
     sizes = [len(starts), int(lengths.sum()), int(lengths.sum())]
     sent_starts, ids, positions = torch.split(sent, sizes)
     return Pack(sent_starts.int(), lengths, int(lengths.max())), ids, positions
+
+
+def check_attended(seen: int, layers: int) -> None:
+    """Refuse a model with layers that do not attend through our function, and would mix the rows."""
+    if seen < layers:
+        raise ModelError("Not every layer of this model attends over pages.", hint="It runs padded.")
 
 
 def refuse_layers(config: Any) -> None:

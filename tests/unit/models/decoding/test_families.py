@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.families import END_OF_TEXT as END
+from tests.support.families import LLAMA, PADDED_WRITERS, WORDS, WRITERS
 from tests.support.tiny_models import needed
 
 torch, transformers = needed("torch"), needed("transformers")
@@ -16,74 +18,18 @@ torch, transformers = needed("torch"), needed("transformers")
 from shardmill.core.errors import ModelError  # noqa: E402
 from shardmill.models.decoding.choice import Rules  # noqa: E402
 from shardmill.models.decoding.model import CausalDecoder, CrossDecoder, Decoder  # noqa: E402
+from shardmill.models.decoding.plain import PlainStream  # noqa: E402
 from shardmill.models.decoding.prompt import Prompt  # noqa: E402
 from shardmill.models.decoding.seats import Seats  # noqa: E402
 from shardmill.models.decoding.stream import PagedStream  # noqa: E402
 
-WORDS, END = 60, 3
-CAUSAL = {
-    "vocab_size": WORDS,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 256,
-    "pad_token_id": 0,
-}
-SHARED = {**CAUSAL, "num_key_value_heads": 2}
-BART = {
-    "vocab_size": WORDS,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "max_position_embeddings": 128,
-    "pad_token_id": 1,
-    "eos_token_id": END,
-    "decoder_start_token_id": 2,
-    "forced_eos_token_id": None,
-}
-T5 = {
-    "vocab_size": WORDS,
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 64,
-    "num_layers": 2,
-    "num_heads": 4,
-    "decoder_start_token_id": 0,
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 20,
-}
-GPT2 = {"vocab_size": WORDS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256}
-OPT = {**CAUSAL, "ffn_dim": 64, "word_embed_proj_dim": 32}
-FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "llama": ("LlamaForCausalLM", "LlamaConfig", SHARED),
-    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", {**SHARED, "head_dim": 8}),
-    "mistral": ("MistralForCausalLM", "MistralConfig", {**SHARED, "sliding_window": 7}),
-    "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", {**SHARED, "head_dim": 8, "sliding_window": 16}),
-    "phi3": ("Phi3ForCausalLM", "Phi3Config", SHARED),
-    "granite": ("GraniteForCausalLM", "GraniteConfig", {**SHARED, "logits_scaling": 2.0}),
-    "cohere": ("CohereForCausalLM", "CohereConfig", {**SHARED, "logit_scale": 0.5}),
-    "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", CAUSAL),
-    "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
-    "opt": ("OPTForCausalLM", "OPTConfig", OPT),
-    "bart": ("BartForConditionalGeneration", "BartConfig", BART),
-    "mbart": ("MBartForConditionalGeneration", "MBartConfig", BART),
-    "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", BART),
-    "marian": ("MarianMTModel", "MarianConfig", BART),
-    "t5": ("T5ForConditionalGeneration", "T5Config", T5),
-    "mt5": ("MT5ForConditionalGeneration", "MT5Config", T5),
-}
 RNG = np.random.default_rng(0)
 TEXTS = [RNG.integers(5, WORDS, n).astype(np.int32) for n in (1, 90, 7, 64, 33, 65, 2, 20, 50)]
 LIMITS = [12, 3, 20, 1, 9, 14, 20, 5, 8]
 
 
 def make(family: str) -> Any:
-    kind, config, settings = FAMILIES[family]
+    kind, config, settings = {**WRITERS, **PADDED_WRITERS}[family]
     torch.manual_seed(0)
     model = getattr(transformers, kind)(getattr(transformers, config)(**settings)).eval()
     for weights in model.parameters():
@@ -116,7 +62,7 @@ def by_transformers(model: Any, **options: Any) -> dict[int, list[int]]:
 PROMPTS = [Prompt(text, limit) for text, limit in zip(TEXTS, LIMITS, strict=True)]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", WRITERS)
 def test_greedy_rows_are_those_of_generate(family: str) -> None:
     """More rows than seats and than pages, texts of a page and of more, windows shorter than the texts."""
     model = make(family)
@@ -125,7 +71,7 @@ def test_greedy_rows_are_those_of_generate(family: str) -> None:
     assert run(model, Rules(ends=(END,)), PROMPTS) == expected
 
 
-@pytest.mark.parametrize("family", ["llama", "bart"])
+@pytest.mark.parametrize("family", ["Llama", "BART"])
 def test_the_rules_of_a_model_are_those_of_generate(family: str) -> None:
     model = make(family)
     options: dict[str, Any] = {
@@ -136,7 +82,7 @@ def test_the_rules_of_a_model_are_those_of_generate(family: str) -> None:
         "begin_suppress_tokens": [9],
     }
     rules = Rules(ends=(END,), repetition=1.3, no_repeat=2, never=(7,), never_first=(9,))
-    if family == "bart":
+    if family == "BART":
         options |= {"forced_bos_token_id": 11, "forced_eos_token_id": END}
         rules = Rules(ends=(END,), repetition=1.3, no_repeat=2, never=(7,), never_first=(9,), first=11, last=END)
     prompts = [Prompt(p.ids, p.limit, least=4) for p in PROMPTS]
@@ -148,25 +94,42 @@ def test_a_draw_depends_on_the_item_alone() -> None:
     rules = Rules(ends=(END,), temperature=0.9, top_k=20, top_p=0.9)
     draws = np.random.default_rng(1).random((len(TEXTS), 20), np.float32)
     prompts = [Prompt(p.ids, p.limit, d) for p, d in zip(PROMPTS, draws, strict=True)]
-    together = run(make("llama"), rules, prompts)
+    together = run(make("Llama"), rules, prompts)
     for i in (1, 4):
-        assert run(make("llama"), rules, [prompts[i]], seats=1)[0] == together[i]
-    other = run(make("llama"), rules, [Prompt(p.ids, p.limit, 1 - p.draws) for p in prompts])  # type: ignore[operator]
+        assert run(make("Llama"), rules, [prompts[i]], seats=1)[0] == together[i]
+    other = run(make("Llama"), rules, [Prompt(p.ids, p.limit, 1 - p.draws) for p in prompts])  # type: ignore[operator]
     assert other != together
 
 
+@pytest.mark.parametrize("family", PADDED_WRITERS)
+def test_a_family_that_pages_do_not_fit_is_refused(family: str) -> None:
+    with pytest.raises((ModelError, TypeError)):
+        run(make(family), Rules(), PROMPTS)
+
+
 def test_attention_that_pages_do_not_implement_is_refused() -> None:
-    settings = {**SHARED, "head_dim": 8, "sliding_window": 16}
+    settings = {**LLAMA, "head_dim": 8, "sliding_window": 16}
     model = transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**settings)).eval()
     with pytest.raises(ModelError, match="softcap"):
         run(model, Rules(), PROMPTS)
 
 
 def test_a_prompt_that_never_fits_is_said_and_the_others_go_on() -> None:
-    decoder = CausalDecoder(make("llama"))
+    decoder = CausalDecoder(make("Llama"))
     seats = Seats(decoder, Rules(ends=(END,)), count=2, pages=2, longest=400, most_new=20)
     stream: PagedStream[int] = PagedStream(seats, read_tokens=100)
     prompts = [PROMPTS[0], Prompt(np.full(200, 9, np.int32), 20), PROMPTS[2]]
     made = {key: row for group in stream.run(iter(enumerate(prompts))) for key, _, row in group}
     assert "200 tokens" in str(made[1])
-    assert run(make("llama"), Rules(ends=(END,)), [PROMPTS[2]])[0] == made[2].ids.tolist()  # type: ignore[union-attr]
+    assert run(make("Llama"), Rules(ends=(END,)), [PROMPTS[2]])[0] == made[2].ids.tolist()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("family", PADDED_WRITERS)
+def test_padded_batches_are_those_of_generate(family: str) -> None:
+    model = make(family)
+    crossed, ends = bool(model.config.is_encoder_decoder), Rules(ends=(END,))
+    model.generation_config.update(eos_token_id=END)
+    stream: PlainStream[int] = PlainStream(model, ends, 0, crossed, beams=1, rows=4)
+    made = {i: row for group in stream.run(iter(enumerate(PROMPTS))) for i, _, row in group}
+    expected = by_transformers(copy.deepcopy(model))
+    assert {i: row.ids.tolist() for i, row in made.items()} == expected  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,9 @@ class RoundedLinear(nn.Module):
 
     # transformers' T5 looks at the type of its matrix.
     weight = None
+    rounded: Tensor
+    scales: Tensor
+    bias: Tensor | None
 
     def __init__(self, plain: nn.Linear) -> None:
         super().__init__()
@@ -85,7 +88,8 @@ def join_activations(graph: torch.fx.GraphModule) -> None:
     for node in graph.graph.find_nodes(op="call_function", target=torch.ops.shardmill.round_activated.default):
         node.replace_all_uses_with(first.setdefault(node.args[0], node))
     for node in graph.graph.find_nodes(op="call_function", target=torch.ops.shardmill.round_activated.default):
-        x, gate = _only_used_by(node.args[0], node), None
+        x: Any = _only_used_by(node.args[0], node)
+        gate: Any = None
         if x is not None and x.target in _PRODUCTS and len(x.args) == 2:
             for one, other in (x.args, x.args[::-1]):
                 if _activation_of(_only_used_by(one, x)):
@@ -107,4 +111,4 @@ def _only_used_by(node: Any, user: torch.fx.Node) -> torch.fx.Node | None:
 
 
 def _activation_of(node: torch.fx.Node | None) -> str:
-    return _JOINED.get(node.target, "") if node is not None and node.op == "call_function" else ""
+    return _JOINED.get(cast("Any", node.target), "") if node is not None and node.op == "call_function" else ""

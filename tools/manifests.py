@@ -6,6 +6,7 @@ python -m tools.manifests
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from shardmill.engines.kubernetes.pod import make_labels
 from shardmill.engines.kubernetes.render import make_all_templates, to_yaml
 from shardmill.engines.kubernetes.rights import make_role
 from shardmill.engines.kubernetes.scaling import (
-    FAMILIES,
+    MACHINES,
     POOL,
     POOL_LABEL,
     adapter_rule,
@@ -59,6 +60,8 @@ OVERLAYS: dict[str, tuple[str, ...]] = {
     "gke-keda-spot": ("monitor", "keda", "gke", "spot"),
     "argo": ("argo",),
     "argo-nightly": ("argo", "nightly"),
+    "eks-argo": ("argo", "eks"),
+    "gke-argo": ("argo", "gke"),
 }
 
 
@@ -103,7 +106,7 @@ def make_files() -> dict[str, str]:
     for name, made in objects.items():
         files[f"components/{name}/kustomization.yaml"] = _yaml([_component(resources=[f"{name}.yaml"])])
         files[f"components/{name}/{name}.yaml"] = _yaml(made)
-    for name, content in _changes().items():
+    for name, content in _changes([*objects["argo"], *objects["nightly"]]).items():
         files[f"components/{name}/kustomization.yaml"] = _yaml([_component(**content)])
     for name, parts in OVERLAYS.items():
         components = [f"../../components/{part}" for part in parts]
@@ -112,36 +115,60 @@ def make_files() -> dict[str, str]:
     return files
 
 
-def _changes() -> dict[str, Json]:
+def _changes(workflows: list[Json]) -> dict[str, Json]:
     """What a cloud, spot nodes, or a cluster without GPUs change in the objects that are there."""
     spot_taint = {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
     preferred = [_prefer("karpenter.sh/capacity-type", "spot"), _prefer("cloud.google.com/gke-spot", "true")]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
-    small = {POOL_LABEL: next(iter(FAMILIES))}
+    small = {POOL_LABEL: next(iter(MACHINES))}
+
+    def on_nodes(*operations: Json) -> list[Json]:
+        """Patches of whatever asks for a GPU."""
+        return [*_patch_pods(*operations), *_patch_steps(workflows, lambda step: operations if _has_gpu(step) else ())]
+
     return {
         "eks": {
             "resources": ["nodes.yaml"],
             "patches": [
-                *_patch_pods(_add("nodeSelector", small)),
+                *on_nodes(_add("nodeSelector", small)),
                 _annotate("eks.amazonaws.com/role-arn", "arn:aws:iam::111122223333:role/shardmill"),
             ],
         },
         "gke": {
             "patches": [
-                *_patch_pods(_add("nodeSelector", {"cloud.google.com/gke-accelerator": "nvidia-l4"})),
+                *on_nodes(_add("nodeSelector", {"cloud.google.com/gke-accelerator": "nvidia-l4"})),
                 _annotate("iam.gke.io/gcp-service-account", "shardmill@my-project.iam.gserviceaccount.com"),
             ]
         },
-        "spot": {"patches": _patch_pods(_add("tolerations/-", spot_taint), _add("affinity", affinity))},
+        "spot": {"patches": on_nodes(_add("tolerations/-", spot_taint), _add("affinity", affinity))},
         "cpu": {
-            "patches": _patch_pods(
-                {"op": "replace", "path": "containers/0/args/3", "value": "cpu"},
-                {"op": "remove", "path": "containers/0/resources/requests/nvidia.com~1gpu"},
-                {"op": "remove", "path": "containers/0/resources/limits/nvidia.com~1gpu"},
-                {"op": "remove", "path": "tolerations"},
-            )
+            "patches": [
+                *_patch_pods(
+                    {"op": "replace", "path": "containers/0/args/3", "value": "cpu"}, *_without_gpu("containers/0")
+                ),
+                *_patch_steps(workflows, _step_on_cpu),
+            ]
         },
     }
+
+
+def _has_gpu(step: Json) -> bool:
+    return "nvidia.com/gpu" in step.get("container", {}).get("resources", {}).get("limits", {})
+
+
+def _without_gpu(container: str) -> list[Json]:
+    paths = (f"{container}/resources/requests/nvidia.com~1gpu", f"{container}/resources/limits/nvidia.com~1gpu")
+    return [{"op": "remove", "path": path} for path in (*paths, "tolerations")]
+
+
+def _step_on_cpu(step: Json) -> list[Json]:
+    words = step.get("container", {}).get("args", [])
+    made = [
+        {"op": "replace", "path": f"container/args/{i}", "value": "--device=cpu"}
+        for i, word in enumerate(words)
+        if word == "--device=cuda"
+    ]
+    return [*made, *(_without_gpu("container") if _has_gpu(step) else ())]
 
 
 _SETTINGS_HEAD = f"""{_HEAD}# Yours: the namespace, the image and the folder of the runs. Every overlay reads them here.
@@ -250,6 +277,23 @@ def _patch_pods(*operations: Json) -> list[Json]:
     for kind, place in (("Deployment", _DEPLOYMENT), ("ScaledJob", _SCALED)):
         whole = [{**each, "path": f"{place}/{each['path']}"} for each in operations]
         made.append({"target": {"kind": kind, "name": POOL}, "patch": to_yaml([whole])})
+    return made
+
+
+def _patch_steps(workflows: list[Json], change: Callable[[Json], Iterable[Json]]) -> list[Json]:
+    """Patches of the steps of Argo's templates."""
+    made = []
+    for each in workflows:
+        inside = "workflowSpec" in each.get("spec", {})
+        place = "/spec/workflowSpec/templates" if inside else "/spec/templates"
+        steps = (each["spec"]["workflowSpec"] if inside else each.get("spec", {})).get("templates", ())
+        whole = [
+            {**operation, "path": f"{place}/{i}/{operation['path']}"}
+            for i, step in enumerate(steps)
+            for operation in change(step)
+        ]
+        if whole:
+            made.append({"target": {"kind": each["kind"], "name": each["metadata"]["name"]}, "patch": to_yaml([whole])})
     return made
 
 

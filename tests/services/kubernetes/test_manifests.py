@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from shardmill._version import __version__
 from shardmill.engines.kubernetes.argo import ACCOUNT, EMBED_PARALLEL, TASKS, make_template, make_workflow
 from shardmill.engines.kubernetes.options import PodOptions, PodVolume
 from shardmill.engines.kubernetes.render import KINDS, REFRESHES, render, render_refresh
@@ -19,7 +17,8 @@ from shardmill.plan.spec import make_execution, make_spec
 from tests.support.chart import CASES, VALUES, merge_values, render_chart
 from tests.support.kube_cluster import KubeCluster
 from tests.support.manifest_lint import lint
-from tools.manifests import HOME, NAMESPACE, OVERLAYS, make_files
+from tests.support.shipped import assert_the_readers_own, copy_for_reader
+from tools.manifests import HOME, OVERLAYS, make_files
 
 pytestmark = pytest.mark.services
 
@@ -100,35 +99,12 @@ def test_what_is_shipped_is_taken(cluster: KubeCluster, namespace: str, overlay:
 
 @pytest.fixture(scope="module")
 def of_a_reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped folder with one file changed, as the guide says."""
-    home = tmp_path_factory.mktemp("reader") / "kubernetes"
-    shutil.copytree(HOME, home)
-    settings = home / "settings" / "kustomization.yaml"
-    text = settings.read_text()
-    for old, new in (
-        (f"namespace: {NAMESPACE}\n", "namespace: team\n"),
-        ("registry.example.org/shardmill", "registry.corp.example/ml/mill"),
-        (f"newTag: {__version__}", "newTag: '7'"),
-        ("s3://my-bucket/runs", "s3://data/runs"),
-    ):
-        assert old in text
-        text = text.replace(old, new)
-    settings.write_text(text)
-    return home
+    return copy_for_reader(tmp_path_factory.mktemp("reader") / "kubernetes")
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_one_file_is_all_that_a_reader_changes(cluster: KubeCluster, of_a_reader: Path, overlay: str) -> None:
-    objects = _kustomize(cluster, of_a_reader / "overlays" / overlay)
-    said = json.dumps(objects)
-    assert said.count("shardmill:") == 0, "an image"
-    assert said.count("registry.corp.example/ml/mill:7") >= 1 + ("pool" in OVERLAYS[overlay])
-    assert ".shardmill.svc" not in said
-    spaces = {made["metadata"].get("namespace", "team") for made in objects}
-    spaces |= {each["namespace"] for made in objects for each in made.get("subjects", ())}
-    assert spaces == {"team"}
-    if "nightly" not in OVERLAYS[overlay] and "eks" not in OVERLAYS[overlay]:
-        assert "my-bucket" not in said
+    assert_the_readers_own(_kustomize(cluster, of_a_reader / "overlays" / overlay), OVERLAYS[overlay])
 
 
 def test_the_chart_makes_the_same_objects(cluster: KubeCluster, of_a_reader: Path) -> None:

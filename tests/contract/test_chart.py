@@ -94,6 +94,16 @@ def test_without_gpus_nothing_asks_for_one() -> None:
     assert sum("--device=cpu" in words for words in said) > 5
 
 
+def test_slices_of_gpus_and_room_on_the_disk_are_asked_for() -> None:
+    mig = {"workers": {"gpuResource": "nvidia.com/mig-1g.10gb", "disk": "20Gi"}}
+    objects = render_chart(merge_values(VALUES, mig))
+    (scaled,) = [made for made in objects if made["kind"] == "ScaledJob"]
+    pod = scaled["spec"]["jobTargetRef"]["template"]["spec"]
+    assert [each["key"] for each in pod["tolerations"]] == ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu"]
+    asked = {"cpu": "2", "memory": "12Gi", "ephemeral-storage": "20Gi", "nvidia.com/mig-1g.10gb": "1"}
+    assert pod["containers"][0]["resources"]["requests"] == asked
+
+
 def test_a_registry_of_its_own_is_in_every_pod() -> None:
     objects = render_chart(merge_values(VALUES, CASES["air-gap"]))
     images = {container["image"] for made in objects for container, _ in containers_of(made)}

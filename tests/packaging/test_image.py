@@ -50,8 +50,10 @@ way = ["a", "b"]
 """
 
 
-def extras_of_image() -> set[str]:
-    found = re.search(r"^ARG EXTRAS=(\S+)$", CONTAINERFILE.read_text(), re.M)
+def extras_of_image(*, light: bool = False) -> set[str]:
+    """Of the image of workers, or of the one without torch."""
+    words = r"--build-arg EXTRAS=(\S+) \.$" if light else r"^ARG EXTRAS=(\S+)$"
+    found = re.search(words, CONTAINERFILE.read_text(), re.M)
     assert found
     return set(found[1].split(","))
 
@@ -80,9 +82,9 @@ def packages_with(extras: set[str]) -> set[str]:
 
 
 @cache
-def absent_from_image() -> list[str]:
+def absent_from_image(*, light: bool = False) -> list[str]:
     """Modules that are installed here and are not in the image."""
-    there = packages_with(extras_of_image())
+    there = packages_with(extras_of_image(light=light))
     owners = metadata.packages_distributions()
     ours = {"shardmill", "tests", "tools", "docs", "benchmarks", "campaigns", "examples"}
     return sorted(
@@ -100,9 +102,17 @@ def steps() -> dict[str, list[str]]:
     return {each[0]: each for each in words}
 
 
-def run_alone(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def light_steps() -> set[str]:
+    """What pods without a GPU run: steps of templates, and the monitor."""
+    made = [each for name in ("argo", "nightly") for each in make_objects()[name]]
+    specs = [each["spec"].get("workflowSpec", each["spec"]) for each in made if "Workflow" in each["kind"]]
+    found = [step["container"] for spec in specs for step in spec["templates"] if "container" in step]
+    return {"monitor"} | {each["args"][0] for each in found if "nvidia.com/gpu" not in each["resources"]["limits"]}
+
+
+def run_alone(words: list[str], folder: Path, *, light: bool = False) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    command = [sys.executable, "-c", ALONE, json.dumps(absent_from_image()), *words]
+    command = [sys.executable, "-c", ALONE, json.dumps(absent_from_image(light=light)), *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
@@ -120,6 +130,40 @@ def test_a_verb_of_a_template_begins_in_the_image(verb: str, tmp_path: Path) -> 
     done = run_alone([verb, "--help"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Usage: shardmill" in done.stdout
+
+
+def test_the_light_image_has_what_pods_without_a_gpu_run(tmp_path: Path) -> None:
+    there = packages_with(extras_of_image(light=True))
+    assert "torch" not in there
+    asked = {extra for name in light_steps() - {"kubernetes", "monitor"} for extra in find_verb(name).extras}
+    assert asked >= {"tune"}
+    assert packages_with(asked) <= there
+    for name in sorted(light_steps()):
+        done = run_alone([name, "--help"], tmp_path, light=True)
+        assert done.returncode == 0, done.stderr
+    (tmp_path / "study.toml").write_text(STUDY)
+    planned = ["tune", "study.toml", "--out", "study", "--engine", "pool", "--detach", "--device", "cpu"]
+    for words in (planned, ["work", "--device", "cpu", "--allow-code", "--", "study"], ["study", "--", "study"]):
+        done = run_alone(words, tmp_path, light=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_an_image_says_what_is_in_it() -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "tools" / "bill.py")], capture_output=True, text=True, check=True)
+    bill = json.loads(done.stdout)
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    named = {each["name"]: each for each in bill["components"]}
+    assert named["pyarrow"]["purl"] == f"pkg:pypi/pyarrow@{metadata.version('pyarrow')}"
+    known = {each["bom-ref"] for each in bill["components"]}
+    needs = {each["ref"]: each["dependsOn"] for each in bill["dependencies"]}
+    assert needs.keys() == known
+    assert all({*each} <= known for each in needs.values())
+    assert named["pydantic-core"]["bom-ref"] in needs[named["pydantic"]["bom-ref"]]
+    assert "tools/bill.py > /opt/shardmill/sbom.json" in CONTAINERFILE.read_text()
+
+
+def test_the_driver_is_looked_for_where_gke_mounts_it() -> None:
+    assert re.search(r"^ENV LD_LIBRARY_PATH=/usr/local/nvidia/lib64$", CONTAINERFILE.read_text(), re.M)
 
 
 def test_a_study_runs_in_the_image(tmp_path: Path) -> None:

@@ -48,8 +48,9 @@ def _lint_one(made: Json, found: list[Json], known: set[tuple[str, str]], *, ope
         template = made["spec"]["template"]["metadata"]["labels"]
         if made["spec"]["selector"]["matchLabels"].items() - template.items():
             yield "its selector does not select its pods"
-    if kind in ("Service", "NetworkPolicy"):
-        chosen = made["spec"].get("selector") or made["spec"]["podSelector"]["matchLabels"]
+    if kind in ("Service", "NetworkPolicy", "PodDisruptionBudget"):
+        chosen = made["spec"].get("selector") or made["spec"]["podSelector"]
+        chosen = chosen.get("matchLabels", chosen)
         labels = [pod["metadata"]["labels"] for each in found for pod in _pods(each)]
         if not any(chosen.items() <= each.items() for each in labels):
             yield "it selects no pod"

@@ -106,8 +106,12 @@
 {{- with $workers.affinity }}
 {{- $_ := set $.pod "affinity" . }}
 {{- end }}
-{{- $gpus := dict "key" $workers.gpuResource "operator" "Exists" "effect" "NoSchedule" }}
-{{- $tolerations := concat (eq $workers.device "cuda" | ternary (list $gpus) list) $workers.tolerations }}
+{{- $gpus := list }}
+{{- $usual := hasPrefix "nvidia.com/" $workers.gpuResource | ternary (list "nvidia.com/gpu") list }}
+{{- range concat (list $workers.gpuResource) $usual | uniq }}
+{{- $gpus = append $gpus (dict "key" . "operator" "Exists" "effect" "NoSchedule") }}
+{{- end }}
+{{- $tolerations := concat (eq $workers.device "cuda" | ternary $gpus list) $workers.tolerations }}
 {{- if $tolerations }}
 {{- $_ := set .pod "tolerations" $tolerations }}
 {{- else }}
@@ -133,7 +137,8 @@
 {{- if .worker }}
 {{- $gpu := eq $values.workers.device "cuda" | ternary (dict $values.workers.gpuResource "1") dict }}
 {{- $memory := dict "memory" $values.workers.memory }}
-{{- $requests := merge (dict "cpu" $values.workers.cpu) $memory $gpu }}
+{{- $disk := $values.workers.disk | empty | ternary dict (dict "ephemeral-storage" $values.workers.disk) }}
+{{- $requests := merge (dict "cpu" $values.workers.cpu) $memory $disk $gpu }}
 {{- $_ := set $made "resources" (dict "requests" $requests "limits" (merge dict $memory $gpu)) }}
 {{- end }}
 {{- $device := $values.workers.device }}

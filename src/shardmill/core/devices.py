@@ -27,6 +27,8 @@ _BYTE_PRODUCTS = {"avx512_vnni", "avx_vnni", "amx_int8", "i8mm"}
 # Cores for reading, tokenizing and launching; more do not feed a GPU faster.
 _CORES_A_GPU_WORKER = 4
 _CORES_A_GPU = 8
+# What the UUID of a slice of a GPU begins with.
+_SLICE = "MIG-"
 # For CUDA itself and for a batch of one long text, beside the weights.
 _GPU_ROOM_BYTES = 4 << 30
 
@@ -181,13 +183,16 @@ def gpus() -> list[Device]:
     try:
         found = []
         for i in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(i)
-            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
-            name = _text(pynvml.nvmlDeviceGetName(handle))
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            cpus = near_cpus(_pci_address(pynvml, handle))
-            gpu = Device("cuda", name, 1, int(memory.total), str(i), cpus=cpus, free_bytes=int(memory.free))
-            found.append((str(i), uuid, gpu))
+            whole = pynvml.nvmlDeviceGetHandleByIndex(i)
+            cpus = near_cpus(_pci_address(pynvml, whole))
+            slices = _slices(pynvml, whole)
+            for n, handle in enumerate([whole] if slices is None else slices):
+                uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+                name = _text(pynvml.nvmlDeviceGetName(handle))
+                memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+                visible = str(i) if slices is None else uuid
+                gpu = Device("cuda", name, 1, int(memory.total), visible, cpus=cpus, free_bytes=int(memory.free))
+                found.append((str(i) if n == 0 else uuid, uuid, gpu))
         if allowed is None:
             return [device for _, _, device in found]
         wanted = [w.strip() for w in allowed.split(",") if w.strip()]
@@ -205,9 +210,7 @@ def pick_device(need_bytes: int | None, *, precise: bool, reference: bool = Fals
     if found:
         index, best = max(enumerate(found), key=lambda each: each[1].free_bytes)
         if best.free_bytes >= (need_bytes or 0) + _GPU_ROOM_BYTES:
-            # CUDA numbers GPUs by speed unless told to number them as NVML does.
-            os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-            return replace(best, index=index, threads=cores(), precise=precise, reference=reference)
+            return replace(_to_use(best, index), precise=precise, reference=reference)
     return Device("cpu", "the CPU", cores(), precise=True, reference=reference)
 
 
@@ -222,10 +225,34 @@ def pick_worker_device(kind: str, need_bytes: int) -> Device:
     if placed.kind == "cpu":
         return placed
     if numbers := parse_device(kind)[1]:
-        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-        return replace(placed, index=numbers[0], threads=cores())
+        return _to_use(placed, numbers[0])
     picked = pick_device(need_bytes if kind == "auto" else -_GPU_ROOM_BYTES, precise=False)
     return replace(picked, precise=False) if picked.kind == "cuda" else place_workers("cpu", 1)[0]
+
+
+def _to_use(gpu: Device, index: int) -> Device:
+    """A GPU for this process, by its number among those that it may use."""
+    # CUDA numbers GPUs by speed unless told to number them as NVML does.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    if gpu.visible.startswith(_SLICE):
+        # A process sees one slice alone, the first one unless another is named.
+        os.environ["CUDA_VISIBLE_DEVICES"], index = gpu.visible, 0
+    return replace(gpu, index=index, threads=cores())
+
+
+def _slices(pynvml: Any, gpu: Any) -> list[Any] | None:
+    """The slices of a GPU that is divided (MIG), of which CUDA sees nothing else; None of a whole GPU."""
+    try:
+        if not pynvml.nvmlDeviceGetMigMode(gpu)[0]:
+            return None
+        most = pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)
+    except pynvml.NVMLError:
+        return None
+    found = []
+    for i in range(most):
+        with contextlib.suppress(pynvml.NVMLError):
+            found.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, i))
+    return found
 
 
 def _text(value: str | bytes) -> str:

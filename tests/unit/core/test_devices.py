@@ -57,6 +57,7 @@ def three_gpus(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         nvmlDeviceGetName=lambda handle: f"H{handle}",
         nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=80 << 30, free=FREE[handle]),
         nvmlDeviceGetPciInfo=lambda handle: SimpleNamespace(busId=ADDRESSES[handle]),
+        nvmlDeviceGetMigMode=lambda handle: [0, 0],
         NVMLError=RuntimeError,
         ended=0,
     )
@@ -65,6 +66,41 @@ def three_gpus(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         fake.ended += 1
 
     fake.nvmlShutdown = end
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    return fake
+
+
+@pytest.fixture
+def sliced_gpu(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """An NVML with a GPU that is whole, and one in which a container may use two of seven slices."""
+    slices = {("big", 2): ("MIG-x", 10, 9), ("big", 5): ("MIG-y", 20, 20)}
+
+    def refused(*_: object) -> Any:
+        raise RuntimeError("Insufficient Permissions")
+
+    def slice_of(gpu: str, i: int) -> Any:
+        return (gpu, i) if (gpu, i) in slices else refused()
+
+    def memory_of(handle: Any) -> SimpleNamespace:
+        if handle == "big":
+            refused()
+        _, total, free = slices.get(handle, ("", 24, 23))
+        return SimpleNamespace(total=total << 30, free=free << 30)
+
+    fake = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda i: ("plain", "big")[i],
+        nvmlDeviceGetUUID=lambda handle: slices[handle][0] if handle in slices else f"GPU-{handle}",
+        nvmlDeviceGetName=lambda handle: "NVIDIA H100 MIG 1g.10gb" if handle in slices else "NVIDIA L4",
+        nvmlDeviceGetMemoryInfo=memory_of,
+        nvmlDeviceGetPciInfo=refused,
+        nvmlDeviceGetMigMode=lambda handle: [1, 1] if handle == "big" else refused(),
+        nvmlDeviceGetMaxMigDeviceCount=lambda handle: 7,
+        nvmlDeviceGetMigDeviceHandleByIndex=slice_of,
+        NVMLError=RuntimeError,
+    )
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     return fake
 
@@ -329,3 +365,28 @@ def test_a_worker_that_nobody_placed_picks_a_device(monkeypatch: pytest.MonkeyPa
         assert not device.precise
     with pytest.raises(UsageError, match="one device"):
         devices.pick_worker_device("all", 0)
+
+
+def test_a_divided_gpu_is_its_slices(sliced_gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(gpu.name, gpu.visible, gpu.memory_bytes >> 30) for gpu in gpus()]
+    assert found == [
+        ("NVIDIA L4", "0", 24),
+        ("NVIDIA H100 MIG 1g.10gb", "MIG-x", 10),
+        ("NVIDIA H100 MIG 1g.10gb", "MIG-y", 20),
+    ]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-y")
+    assert [gpu.visible for gpu in gpus()] == ["MIG-y"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [gpu.visible for gpu in gpus()] == ["MIG-x"]
+    assert [device.visible for device in place_workers("cuda", 1)] == ["MIG-x"]
+
+
+def test_a_process_on_a_slice_sees_that_one_alone(sliced_gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-x,MIG-y")
+    picked = devices.pick_device(0, precise=False)
+    assert (picked.visible, picked.index, picked.memory_bytes >> 30) == ("MIG-y", 0, 20)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-y"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-x,MIG-y")
+    chosen = devices.pick_worker_device("cuda:1", 0)
+    assert (chosen.visible, chosen.index) == ("MIG-y", 0)

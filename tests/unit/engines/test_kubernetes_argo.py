@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -12,10 +13,11 @@ from tests.support.libraries import needed
 
 needed("lightkube")
 
-from shardmill.core.errors import SpecError  # noqa: E402
+from shardmill.core.errors import EngineRefused, SpecError  # noqa: E402
 from shardmill.engines.kubernetes.api import ClusterApi  # noqa: E402
 from shardmill.engines.kubernetes.argo import NODE_BYTES  # noqa: E402
 from shardmill.engines.kubernetes.render import render  # noqa: E402
+from shardmill.engines.kubernetes.workflow import ArgoOptions, RunWorkflow, WorkflowPlacement  # noqa: E402
 from shardmill.plan.spec import make_spec  # noqa: E402
 from tests.support.argo_reader import ArgoReader, Unreadable  # noqa: E402
 
@@ -31,6 +33,43 @@ def test_what_the_reader_does_not_know_it_refuses() -> None:
 def test_the_bytes_of_a_node_are_those_recorded() -> None:
     recorded = json.loads(RECORDED.read_text())["embed"]
     assert recorded["bytes"] / len(recorded["nodes"]) <= NODE_BYTES
+
+
+def _workflow(*nodes: tuple[str, str, str, str]) -> dict[str, Any]:
+    names = ("templateName", "type", "phase", "message")
+    return {
+        "spec": {},
+        "status": {
+            "phase": "Running",
+            "nodes": {str(i): dict(zip(names, n, strict=True)) for i, n in enumerate(nodes)},
+        },
+    }
+
+
+def _placement(tmp_path: Path) -> WorkflowPlacement:
+    api = SimpleNamespace(namespace="ml", path=lambda *parts: "/".join(parts))
+    return WorkflowPlacement(RunWorkflow(cast(ClusterApi, api), str(tmp_path / "run")), ArgoOptions())
+
+
+def test_the_bar_says_which_step_runs_after_the_last_shard(tmp_path: Path) -> None:
+    placement = _placement(tmp_path)
+    pod = {"status": {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]}}
+    working = [("work", "Pod", "Running", "")]
+    assert placement._judge(_workflow(*working), [pod])
+    assert placement.note == ""
+    merging = [("work", "Pod", "Succeeded", ""), ("merge", "Pod", "Running", ""), ("embed", "DAG", "Running", "")]
+    assert placement._judge(_workflow(*merging), [pod])
+    assert placement.note.endswith(": step merge, 1 running")
+
+
+def test_an_account_that_may_not_report_is_named_at_once(tmp_path: Path) -> None:
+    said = (
+        "Error (exit code 64): workflowtaskresults.argoproj.io is forbidden: "
+        'User "system:serviceaccount:ml:default" cannot create resource'
+    )
+    with pytest.raises(EngineRefused, match='"system:serviceaccount:ml:default" cannot create') as refused:
+        _placement(tmp_path)._judge(_workflow(("work", "Pod", "Error", said)), [])
+    assert "kubectl apply -f -" in refused.value.hint
 
 
 def _planned(**execution: object) -> list[str]:

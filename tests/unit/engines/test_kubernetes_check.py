@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from tests.support.libraries import needed
 
 needed("lightkube")
 
 from shardmill.engines.kubernetes.api import ClusterApi  # noqa: E402
-from shardmill.engines.kubernetes.checking import _gpus, find_fronts  # noqa: E402
+from shardmill.engines.kubernetes.checking import _gpus, _judge_pod, find_fronts  # noqa: E402
 from shardmill.engines.kubernetes.options import PodOptions  # noqa: E402
 from shardmill.engines.kubernetes.scaling import POOL_LABEL, make_node_pools  # noqa: E402
+from shardmill.engines.kubernetes.state import PodEnd  # noqa: E402
 
 
 class _Offering:
@@ -72,13 +75,79 @@ def test_nodes_that_a_pool_makes_are_waited_for() -> None:
 
 def test_a_kind_that_no_pool_has_fails_at_once() -> None:
     pools = _Empty(*(each for each in make_node_pools("c", "r") if each["kind"] == "NodePool"))
-    for wrong in ({"gpu_resource": "nvidia.com/gpuu"}, {"gpus": 64}, {"selector": {POOL_LABEL: "shardmill-tiny"}}):
+    for wrong in (
+        {"gpu_resource": "nvidia.com/gpuu"},
+        {"gpus": 64},
+        {"gpus": 2},
+        {"selector": {POOL_LABEL: "shardmill-tiny"}},
+    ):
         assert not _said(pools, **wrong)[0]
     assert not _said(_Empty())[0]
     assert _said(_Empty(), wait_s=600) == (
         True,
         "the largest node has 0 nvidia.com/gpu, a pod asks for 1; waiting up to 600 s for one that has them",
     )
+
+
+def _own_pool(requirements: list[dict[str, Any]], **spec: Any) -> dict[str, Any]:
+    template = {"metadata": {}, "spec": {"requirements": requirements, **spec}}
+    return {"metadata": {"name": "own"}, "spec": {"template": template, "limits": {"cpu": "1k"}}}
+
+
+def _among(key: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": [*values]}
+
+
+@pytest.mark.parametrize(
+    ("pool", "options", "may"),
+    [
+        # Pools of a reader's own seldom limit GPUs.
+        (_own_pool([_among("karpenter.k8s.aws/instance-gpu-count", "1", "4")]), {"gpus": 4}, True),
+        (_own_pool([_among("karpenter.k8s.aws/instance-gpu-count", "1", "4")]), {"gpus": 8}, False),
+        (_own_pool([_among("karpenter.k8s.aws/instance-gpu-name", "l4")]), {}, True),
+        (_own_pool([], taints=[{"key": "nvidia.com/gpu"}]), {}, True),
+        (_own_pool([_among("karpenter.k8s.aws/instance-family", "m7i")]), {}, False),
+        (_own_pool([{"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "DoesNotExist"}]), {}, False),
+        (
+            _own_pool([_among("team", "search", "ads")], taints=[{"key": "nvidia.com/gpu"}]),
+            {"selector": {"team": "search"}},
+            True,
+        ),
+        (
+            _own_pool([_among("team", "ads")], taints=[{"key": "nvidia.com/gpu"}]),
+            {"selector": {"team": "search"}},
+            False,
+        ),
+        (
+            {"metadata": {"name": "own"}, "spec": {"limits": {"nvidia.com/gpu": "1k"}}},
+            {"gpus": 8},
+            True,
+        ),
+    ],
+)
+def test_a_pool_of_the_readers_own_is_read_by_what_it_says(
+    pool: dict[str, Any], options: dict[str, Any], may: bool
+) -> None:
+    assert _said(_Empty(pool), **options)[0] is may
+
+
+def test_pools_make_no_machine_that_is_larger_than_a_worker() -> None:
+    pools = [each for each in make_node_pools("c", "r") if each["kind"] == "NodePool"]
+    wanted = [{r["key"]: r["values"] for r in each["spec"]["template"]["spec"]["requirements"]} for each in pools]
+    machines = [{*each["node.kubernetes.io/instance-type"]} for each in wanted]
+    assert all(each["karpenter.k8s.aws/instance-gpu-count"] == ["1"] for each in wanted)
+    for one, labels in zip(machines, pools, strict=True):
+        for other, others in zip(machines, pools, strict=True):
+            mine, theirs = (p["spec"]["template"]["metadata"]["labels"][POOL_LABEL] for p in (labels, others))
+            assert (one == other) if mine == theirs else one.isdisjoint(other)
+
+
+def test_a_check_names_the_account_that_the_store_refuses() -> None:
+    end = PodEnd(2, "Error", ("s3://b/runs: access is denied.",), disrupted=False)
+    options = PodOptions("example.org/shardmill:1", service_account="shardmill-argo")
+    facts = [*_judge_pod(end, options, "s3://b/runs")]
+    assert not facts[-1].ok
+    assert facts[-1].said.startswith("a pod of the account shardmill-argo: ")
 
 
 def test_a_small_machine_on_demand_comes_before_a_large_one_on_spot() -> None:

@@ -80,6 +80,36 @@ def test_placement_comes_from_the_options() -> None:
     assert spec["topologySpreadConstraints"][0]["topologyKey"] == "zone"
 
 
+@pytest.mark.parametrize(
+    ("resource", "tolerated"),
+    [
+        ("nvidia.com/gpu", ["nvidia.com/gpu"]),
+        ("nvidia.com/mig-1g.10gb", ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu"]),
+        ("nvidia.com/gpu.shared", ["nvidia.com/gpu.shared", "nvidia.com/gpu"]),
+        ("amd.com/gpu", ["amd.com/gpu"]),
+    ],
+)
+def test_a_slice_of_a_gpu_tolerates_the_taint_of_whole_ones(resource: str, tolerated: list[str]) -> None:
+    spec = spec_of(gpu_resource=resource)
+    assert [each["key"] for each in spec["tolerations"]] == tolerated
+    assert spec["containers"][0]["resources"]["limits"] == {resource: "1"}
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ({}, None),
+        ({"scratch": "50Gi"}, "50Gi"),
+        ({"scratch": "50Gi", "cache": "20Gi"}, "71680Mi"),
+        ({"scratch": "pvc:work", "cache": "20Gi"}, "20Gi"),
+    ],
+)
+def test_folders_with_a_size_ask_for_a_node_with_the_room(given: dict[str, str], asked: str | None) -> None:
+    resources = spec_of(memory="16Gi", **given)["containers"][0]["resources"]
+    assert resources["requests"].get("ephemeral-storage") == asked
+    assert "ephemeral-storage" not in resources["limits"]
+
+
 def test_tables_of_a_spec_are_read_as_text_is() -> None:
     tables = options(selector={"pool": "gpu"}, tolerations=[{"key": "spot", "operator": "Exists"}])
     assert tables == options(selector="pool=gpu", tolerations="spot")

@@ -12,7 +12,7 @@ from shardmill.core.errors import EngineRefused, EngineSilent
 from shardmill.engines.deaths import failure
 from shardmill.engines.kubernetes.api import ClusterApi, Json
 from shardmill.engines.kubernetes.job import JOBS, RunJob
-from shardmill.engines.kubernetes.options import PodOptions
+from shardmill.engines.kubernetes.options import PLAIN_GPU, PodOptions, amount
 from shardmill.engines.kubernetes.pod import RUN, make_pod
 from shardmill.engines.kubernetes.rights import NEEDED
 from shardmill.engines.kubernetes.start import StartWatch, most_gpus
@@ -108,12 +108,34 @@ def _pools_with(api: ClusterApi, options: PodOptions) -> list[str]:
         return []
     found = []
     for pool in api.items(f"{path}/nodepools")[0]:
-        limits, template = pool["spec"].get("limits") or {}, pool["spec"].get("template") or {}
+        template = pool["spec"].get("template") or {}
         labels = (template.get("metadata") or {}).get("labels") or {}
-        chosen = all(labels.get(name) == value for name, value in options.selector.items() if _is_own(name))
-        if chosen and int(limits.get(options.gpu_resource, 0)) >= options.gpus:
+        wanted = (template.get("spec") or {}).get("requirements") or ()
+        allowed = {each["key"]: each.get("values") or () for each in wanted if each["operator"] == "In"}
+        chosen = all(
+            labels.get(name) == value or value in allowed.get(name, ())
+            for name, value in options.selector.items()
+            if _is_own(name)
+        )
+        if chosen and _makes(pool, options):
             found.append(str(pool["metadata"]["name"]))
     return found
+
+
+def _makes(pool: Json, options: PodOptions) -> bool:
+    """Whether a node of this pool may have as many GPUs as a pod asks for: by its limits, taints and requirements."""
+    limits, spec = pool["spec"].get("limits") or {}, (pool["spec"].get("template") or {}).get("spec") or {}
+    most = amount(str(limits[options.gpu_resource])) if options.gpu_resource in limits else None
+    meant = any(each["key"] == options.gpu_resource for each in spec.get("taints") or ())
+    for each in spec.get("requirements") or ():
+        # Karpenter's labels are about whole GPUs.
+        if each["operator"] == "DoesNotExist" or options.gpu_resource != PLAIN_GPU:
+            continue
+        meant = meant or "instance-gpu-" in each["key"]
+        if each["key"].endswith("/instance-gpu-count") and each["operator"] in ("In", "Lt"):
+            counts = [int(value) - (each["operator"] == "Lt") for value in each["values"]]
+            most = min(max(counts), max(counts) if most is None else most)
+    return most >= options.gpus if most is not None else meant
 
 
 def _is_own(label: str) -> bool:
@@ -148,12 +170,14 @@ def _check_pod(api: ClusterApi, options: PodOptions, place: str) -> Iterator[Clu
 
 def _judge_pod(end: PodEnd, options: PodOptions, place: str) -> Iterator[ClusterFact]:
     yield ClusterFact("pod", True, f"{options.image} started as user 1000")
+    who = f"a pod of the account {options.service_account}" if options.service_account else "a pod"
     if end.status == 0:
         if place:
-            yield ClusterFact("store", True, f"a pod reads and writes {place}")
+            yield ClusterFact("store", True, f"{who} reads and writes {place}")
         return
     why = failure(0, f"ended with status {end.status}", end.lines)
-    yield ClusterFact("store" if place else "image", False, why.message, why.hint)
+    said = f"{who}: {why.message}" if options.service_account else why.message
+    yield ClusterFact("store" if place else "image", False, said, why.hint)
 
 
 def _wait_for_pod(api: ClusterApi, job: str, options: PodOptions) -> PodEnd:

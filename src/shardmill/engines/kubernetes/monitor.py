@@ -19,7 +19,10 @@ def service_host(namespace: str) -> str:
 
 
 def make_monitor(folder: str, options: PodOptions) -> list[dict[str, Any]]:
-    """Deployment, Service and NetworkPolicy. Only pods of the namespaces that scale and scrape may connect."""
+    """Deployment, Service, NetworkPolicy and the budget of disruptions.
+
+    Only pods of the namespaces that scale and scrape may connect. The budget never blocks a drain: there is one pod.
+    """
     light = replace(options, gpus=0, selector={}, tolerations=(), spread="", cpu="100m", memory="1Gi", cache=None)
     # A token of the cluster is no part of it; one for the bucket comes with the account.
     host = service_host(options.namespace)
@@ -68,6 +71,16 @@ def make_monitor(folder: str, options: PodOptions) -> list[dict[str, Any]]:
             "kind": "Service",
             "metadata": metadata,
             "spec": {"selector": chosen, "ports": [port]},
+        },
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": metadata,
+            "spec": {
+                "maxUnavailable": 1,
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                "selector": {"matchLabels": chosen},
+            },
         },
         {
             "apiVersion": "networking.k8s.io/v1",

@@ -18,6 +18,7 @@ _TAINT = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^:]*))?(:(?P<effect>NoSchedule
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SECRET = re.compile(r"SECRET|PASSWORD|TOKEN|ACCESS_KEY|API_KEY|CREDENTIAL", re.IGNORECASE)
 
+PLAIN_GPU = "nvidia.com/gpu"
 _NUMBERS = ("gpus", "grace_s", "wait_s")
 _QUANTITIES = ("cpu", "memory", "shm")
 _NAMES = ("namespace", "secret", "service_account", "pull_secret", "priority_class")
@@ -67,7 +68,7 @@ class PodOptions:
     namespace: str = ""
     context: str = ""
     gpus: int = 1
-    gpu_resource: str = "nvidia.com/gpu"
+    gpu_resource: str = PLAIN_GPU
     cpu: str = ""
     memory: str = ""
     shm: str = ""
@@ -94,13 +95,13 @@ class PodOptions:
 
 
 def _least(given: str, enough: str) -> str:
-    return min(given, enough, key=_amount) if given else ""
+    return min(given, enough, key=amount) if given else ""
 
 
-def _amount(quantity: str) -> float:
+def amount(quantity: str) -> float:
     """The number that a quantity stands for.
 
-    >>> _amount("500m") < _amount("1") < _amount("4G") < _amount("4Gi")
+    >>> amount("500m") < amount("1") < amount("4G") < amount("4Gi")
     True
     """
     number, unit = re.fullmatch(r"([\d.]+)(\D*)", quantity).groups()  # type: ignore[union-attr]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardmill._version import __version__
 from shardmill.engines import process
-from shardmill.engines.kubernetes.options import PodOptions, PodVolume
+from shardmill.engines.kubernetes.options import PLAIN_GPU, PodOptions, PodVolume, amount
 
 # Also part of pod failure policies and of Argo's expressions.
 CONTAINER = "worker"
@@ -138,9 +139,18 @@ def _resources(options: PodOptions) -> dict[str, dict[str, str]]:
     """CPU is requested, not limited: a pod may use what its node has idle. Memory is both, as it cannot be shared."""
     gpus = {options.gpu_resource: str(options.gpus)} if options.gpus else {}
     memory = {"memory": options.memory} if options.memory else {}
-    requests = {**({"cpu": options.cpu} if options.cpu else {}), **memory, **gpus}
+    requests = {**({"cpu": options.cpu} if options.cpu else {}), **memory, **_disk(options), **gpus}
     limits = {**memory, **gpus}
     return {name: value for name, value in (("requests", requests), ("limits", limits)) if value}
+
+
+def _disk(options: PodOptions) -> dict[str, str]:
+    """Room on the node's disk for folders that have a size: a node without it is not chosen."""
+    sizes = [each.size for each in (options.scratch, options.cache) if each is not None and each.size]
+    if not sizes:
+        return {}
+    whole = sizes[0] if len(sizes) == 1 else f"{math.ceil(sum(map(amount, sizes)) / 2**20)}Mi"
+    return {"ephemeral-storage": whole}
 
 
 def _volumes(options: PodOptions) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -169,10 +179,15 @@ def _volume(volume: PodVolume) -> dict[str, Any]:
 
 
 def _tolerations(options: PodOptions) -> list[dict[str, Any]]:
-    """Those of the options, and that of the taint that keeps pods without GPUs from nodes that have some."""
+    """Those of the options, and those of the taints that keep pods without GPUs from nodes that have some.
+
+    Nodes whose GPUs are sliced or shared have the taint of whole ones.
+    """
     given = [dict(each) for each in options.tolerations]
-    if options.gpus and all(each.get("key") != options.gpu_resource for each in given):
-        given.append({"key": options.gpu_resource, "operator": "Exists", "effect": "NoSchedule"})
+    usual = [PLAIN_GPU] if options.gpu_resource.startswith("nvidia.com/") else []
+    for key in dict.fromkeys([options.gpu_resource, *usual]) if options.gpus else ():
+        if all(each.get("key") != key for each in given):
+            given.append({"key": key, "operator": "Exists", "effect": "NoSchedule"})
     return given
 
 

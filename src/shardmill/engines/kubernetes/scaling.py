@@ -19,11 +19,11 @@ _POLL_S = 15
 # A worker that ends holds its shards no more; one that has just begun has not claimed any yet.
 _SETTLE_S = 300
 _KEPT_S = 3600
-# EC2 instance types with one GPU by need: the smallest that fits is the cheapest one that works.
-FAMILIES = {
-    "shardmill-small": ("g4dn", "g6"),
-    "shardmill-medium": ("g5", "g6e"),
-    "shardmill-large": ("p5", "p5en"),
+# EC2 instance types with one GPU by need, no larger than a worker uses: T4 and L4, A10G and L40S, H100.
+MACHINES = {
+    "shardmill-small": ("g4dn.xlarge", "g4dn.2xlarge", "g6.xlarge", "g6.2xlarge"),
+    "shardmill-medium": ("g5.xlarge", "g5.2xlarge", "g6e.xlarge", "g6e.2xlarge"),
+    "shardmill-large": ("p5.4xlarge",),
 }
 
 
@@ -139,7 +139,7 @@ def adapter_rule() -> dict[str, Any]:
     }
 
 
-def make_node_pools(cluster: str, role: str, families: Sequence[str] = tuple(FAMILIES)) -> list[dict[str, Any]]:
+def make_node_pools(cluster: str, role: str, sizes: Sequence[str] = tuple(MACHINES)) -> list[dict[str, Any]]:
     """Karpenter's pools of nodes with GPUs: spot first, on demand behind, empty nodes removed within a minute."""
     made: list[dict[str, Any]] = [
         {
@@ -159,13 +159,13 @@ def make_node_pools(cluster: str, role: str, families: Sequence[str] = tuple(FAM
         }
     ]
     # Of two pools that fit, the one with the greater weight is used: of each size, spot while there is some.
-    kinds = [(name, kind) for name in families for kind in ("spot", "on-demand")]
+    kinds = [(name, kind) for name in sizes for kind in ("spot", "on-demand")]
     for rank, (name, kind) in enumerate(kinds):
-        made.append(_node_pool(f"{name}-{kind}", FAMILIES[name], kind, 10 * (len(kinds) - rank)))
+        made.append(_node_pool(f"{name}-{kind}", MACHINES[name], kind, 10 * (len(kinds) - rank)))
     return made
 
 
-def _node_pool(name: str, families: Sequence[str], kind: str, weight: int) -> dict[str, Any]:
+def _node_pool(name: str, machines: Sequence[str], kind: str, weight: int) -> dict[str, Any]:
     def among(key: str, *values: str) -> dict[str, Any]:
         return {"key": key, "operator": "In", "values": list(values)}
 
@@ -185,7 +185,7 @@ def _node_pool(name: str, families: Sequence[str], kind: str, weight: int) -> di
                     "taints": [{"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}],
                     "requirements": [
                         among("karpenter.sh/capacity-type", kind),
-                        among("karpenter.k8s.aws/instance-family", *families),
+                        among("node.kubernetes.io/instance-type", *machines),
                         among("kubernetes.io/arch", "amd64"),
                         # A worker has one GPU: a machine with eight waits for seven more.
                         among("karpenter.k8s.aws/instance-gpu-count", "1"),

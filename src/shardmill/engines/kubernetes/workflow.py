@@ -218,11 +218,18 @@ class WorkflowPlacement:
                 f"No controller has taken up the workflow {name} in {_TAKEN_UP_S:.0f} s.",
                 hint="Check Argo's controller: kubectl -n argo get deployment workflow-controller",
             )
+        if denied := _denied_report(found):
+            raise EngineRefused(
+                f"The account of the workflow's pods may not report to Argo: {denied}",
+                hint="Give it the rights that come with the templates: "
+                "shardmill kubernetes render argo --spec FILE --out RUN | kubectl apply -f -",
+            )
         troubles = self._look_at_start(pods)
         counts = Counter((pod.get("status") or {}).get("phase", "Pending").lower() for pod in pods)
         said = ", ".join(f"{counts[each]} {each}" for each in ("running", "pending") if counts[each])
         none = "between two steps" if self._has_begun else "no pod yet"
-        self._say(f"argo workflow {name}: {said or none}" + (f" ({troubles[0]})" if troubles else ""))
+        step = "".join(f"step {each}, " for each in steps_of(found))
+        self._say(f"argo workflow {name}: {step}{said or none}" + (f" ({troubles[0]})" if troubles else ""))
         return True
 
     def _look_at_start(self, pods: list[Json]) -> list[StartTrouble]:
@@ -259,7 +266,7 @@ class WorkflowPlacement:
     def _say(self, line: str) -> None:
         """Store the line for people who watch; no run ends because of it."""
         now = time.monotonic()
-        self.note = f" · {line}" if "pending" in line or "no pod" in line else ""
+        self.note = f" · {line}" if any(word in line for word in (": step ", "pending", "no pod")) else ""
         if line != self._line or now - self._said_at > _SAY_AGAIN_S:
             self._line, self._said_at = line, now
             with contextlib.suppress(StoreError):
@@ -276,11 +283,31 @@ def phase_of(workflow: Json) -> str:
     return str((workflow.get("status") or {}).get("phase") or "")
 
 
+def steps_of(workflow: Json) -> list[str]:
+    """The templates, beside that of the workers, whose pods run or wait."""
+    nodes = _nodes_of(workflow)
+    going = [n for n in nodes if n.get("type") == "Pod" and n.get("phase") in ("Pending", "Running")]
+    return sorted({str(n.get("templateName") or "") for n in going} - {"", "work"})
+
+
+def _denied_report(workflow: Json) -> str:
+    """What Argo's executor says if the account of its pods has no rights to report: every retry fails like it."""
+    said = [str(n.get("message") or "") for n in _nodes_of(workflow) if n.get("phase") in ("Failed", "Error")]
+    return next((each for each in said if "workflowtaskresults" in each and "forbidden" in each), "")
+
+
+def _nodes_of(workflow: Json) -> list[Json]:
+    return list(((workflow.get("status") or {}).get("nodes") or {}).values())
+
+
 def why(workflow: Json) -> str:
     """What a workflow that failed says of itself, or its first pod that failed for good."""
     status = workflow.get("status") or {}
-    nodes = (status.get("nodes") or {}).values()
-    said = [str(n["message"]) for n in nodes if n.get("phase") in ("Failed", "Error") and n.get("type") == "Pod"]
+    said = [
+        str(n["message"])
+        for n in _nodes_of(workflow)
+        if n.get("phase") in ("Failed", "Error") and n.get("type") == "Pod"
+    ]
     return str(status.get("message") or next(iter(said), "it does not say why"))
 
 

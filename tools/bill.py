@@ -31,12 +31,9 @@ def make_bill() -> dict[str, Any]:
 
 
 def _component(name: str, package: Distribution) -> dict[str, Any]:
-    said = package.metadata.get("License-Expression") or ""
-    named = [
-        each.removeprefix(_LICENSE)
-        for each in package.metadata.get_all("Classifier") or ()
-        if each.startswith(_LICENSE)
-    ]
+    told = package.metadata
+    said = "".join(told.get_all("License-Expression") or ())
+    named = [each.removeprefix(_LICENSE) for each in told.get_all("Classifier") or () if each.startswith(_LICENSE)]
     licences: list[dict[str, Any]] = [{"expression": said}] if said else [{"license": {"name": n}} for n in named]
     reference = _reference(name, package)
     return {

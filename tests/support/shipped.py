@@ -74,16 +74,16 @@ def _steps(flow: Json) -> list[Json]:
     return [step for step in flow.get("templates", ()) if "container" in step]
 
 
-def copy_for_reader(home: Path) -> Path:
+def copy_for_reader(home: Path, namespace: str = "team", folder: str = FOLDER) -> Path:
     """The shipped folder with one file changed, as the guide says: namespace, image and folder of the runs."""
     shutil.copytree(HOME, home)
     settings = home / "settings" / "kustomization.yaml"
     text, name = settings.read_text(), IMAGE.rpartition(":")[0]
     for old, new in (
-        (f"namespace: {NAMESPACE}\n", "namespace: team\n"),
+        (f"namespace: {NAMESPACE}\n", f"namespace: {namespace}\n"),
         ("registry.example.org/shardmill", name),
         (f"newTag: {__version__}", f"newTag: '{IMAGE.rpartition(':')[2]}'"),
-        ("s3://my-bucket/runs", FOLDER),
+        ("s3://my-bucket/runs", folder),
     ):
         assert old in text
         text = text.replace(old, new)

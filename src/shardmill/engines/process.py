@@ -6,7 +6,7 @@ import os
 import socket
 import uuid
 
-from shardmill.core import passwords, permission
+from shardmill.core import passwords, permission, spot
 from shardmill.core.devices import Device, format_cpus
 
 MODULE = "shardmill.worker"
@@ -22,8 +22,8 @@ def name_worker(seat: int, host: str = "") -> str:
 
 
 def handed_on() -> dict[str, str]:
-    """Variables that this process hands on to its workers: passwords, and the permission to import code."""
-    return {**passwords.environment(), **permission.environment()}
+    """Variables for workers elsewhere: passwords, the permission to import code, and whose notices are heeded."""
+    return {**passwords.environment(), **permission.environment(), **spot.environment()}
 
 
 def worker_environment(

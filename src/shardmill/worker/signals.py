@@ -10,6 +10,7 @@ import threading
 import time
 from typing import Protocol
 
+from shardmill.core import spot
 from shardmill.core.errors import EXIT_TRY_AGAIN
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -42,6 +43,8 @@ class Signals:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._heed, name="signals", daemon=True).start()
+        if spot.environment():
+            threading.Thread(target=_heed_cloud, name="notice", daemon=True).start()
 
     def hand_over(self, worker: Stoppable) -> None:
         """From now on a signal stops this worker; the process ends if the worker does not."""
@@ -73,3 +76,10 @@ class Signals:
                 return
         print(f"did not end within {_END_S:.0f} s of being told to: ended", file=sys.stderr, flush=True)
         os._exit(EXIT_TRY_AGAIN)
+
+
+def _heed_cloud() -> None:
+    """Stop as on a signal once the cloud says that it takes this machine away."""
+    said = spot.wait_for_notice()
+    print(f"{said} The shards of this worker are given back.", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)

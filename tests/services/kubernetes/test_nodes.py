@@ -141,15 +141,16 @@ def test_a_check_waits_for_a_node_that_is_made(
     options = [f"secret={SECRET}", f"gpu_resource={GPU}", f"selector={selector}", "memory=400Mi"]
     given = ["--namespace", site.namespace, "--image", cluster.image, *(f"--set={each}" for each in options)]
     try:
+        # More than any pool may have.
+        bad = shardmill("kubernetes", "check", *given, "--set=gpus=3")
+        assert bad.status == 1
+        assert f"FAIL gpus         the largest node has 0 {GPU}, a pod asks for 3" in bad.out
         with node_on_demand(cluster, site.namespace, labels, {GPU: 2}) as waited:
             good = shardmill("kubernetes", "check", *given, "--out", f"{s3_server}/runs")
         assert good.status == 0, good
         assert waited, "it had to wait for a node"
         assert f"the largest node has 0 {GPU}, a pod asks for 1; the node pool from-zero may make one" in good.out
         assert "ok   store        a pod reads and writes" in good.out
-        bad = shardmill("kubernetes", "check", *given, "--set=gpus=3")
-        assert bad.status == 1
-        assert f"FAIL gpus         the largest node has 0 {GPU}, a pod asks for 3" in bad.out
     finally:
         cluster.kubectl("delete", "nodepool", "from-zero", "--wait=false")
 

@@ -95,10 +95,13 @@ def check(request: Request) -> None:
     options, execution = request.options, request.execution
     namespace = {"namespace": options.namespace} if options.namespace else {}
     given = {**(execution.get("engine_options") or {}), **namespace}
+    # What is installed has two accounts, each with its own way to the store.
+    accounts = [name.strip() for name in str(given.pop("service_account", "")).split(",") if name.strip()]
+    given |= {"service_account": accounts[0]} if accounts else {}
     whole = make_execution({**execution, "engine": "kubernetes", "engine_options": given})
     pod = read_pod_options(whole) if given.get("image") else None
-    facts = []
-    for fact in check_cluster(ClusterApi(given.get("context", ""), given.get("namespace", "")), pod, options.out):
+    facts, api = [], ClusterApi(given.get("context", ""), given.get("namespace", ""))
+    for fact in check_cluster(api, pod, options.out, accounts):
         facts.append(fact)
         if not options.as_json:
             print(f"  {'ok  ' if fact.ok else 'FAIL'} {fact.name:<12} {fact.said}")

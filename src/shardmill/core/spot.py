@@ -40,9 +40,11 @@ def wait_for_notice() -> str:
         try:
             if said := _CLOUDS[cloud](address):
                 return said
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, LookupError) as error:
             if not warned:
-                print(f"{_VARIABLE}: {address} does not answer as that of {cloud}: {error}", file=sys.stderr, flush=True)
+                print(
+                    f"{_VARIABLE}: {address} does not answer as that of {cloud}: {error}", file=sys.stderr, flush=True
+                )
             warned = True
         time.sleep(_LOOK_EVERY_S)
 

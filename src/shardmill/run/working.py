@@ -12,7 +12,7 @@ from pathlib import Path
 from shardmill.core import permission
 from shardmill.core.devices import cores
 from shardmill.core.dialect import shell_command
-from shardmill.core.errors import Cure, Preempted, ShardmillError
+from shardmill.core.errors import Cure, MissingExtra, Preempted, ShardmillError
 from shardmill.engines import LOCAL
 from shardmill.engines.local import LocalEngine
 from shardmill.engines.process import TERMINATION_LOG, name_worker
@@ -105,11 +105,14 @@ def for_scheduler(error: ShardmillError, run: str = "") -> ShardmillError:
     """An error with the exit status by which a scheduler starts a worker again, here, elsewhere or not at all.
 
     In a pod the cause is also written to where the cluster looks for it, and into the run's folder: the cluster
-    forgets it with the pod.
+    forgets it with the pod. All pods have one image: what it lacks is final.
     """
     if isinstance(error, Preempted):
         return error
     place = os.environ.get(TERMINATION_LOG, "")
+    if place and isinstance(error, MissingExtra):
+        error.cure = Cure.FINAL
+        error.hint = f"Build the pods' image with it (EXTRAS of deploy/Containerfile), or use another. {error.hint}"
     with suppress(OSError, ShardmillError):
         if place:
             Path(place).write_text(error.as_last_words() + "\n")

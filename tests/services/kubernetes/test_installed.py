@@ -172,7 +172,7 @@ def _embedded(site: TestSite, template: Json) -> None:
     for file in (each for each in MINILM.rglob("*") if each.is_file()):
         store.put(f"{folder}/model/{file.relative_to(MINILM).as_posix()}", file.read_bytes())
     place, source = f"{site.bucket}/{folder}", put_source(site.bucket, 60)
-    given = {"source": source, "text": "text", "model": f"{place}/model", "run": f"{place}/run"}
+    given = {"source": source, "text": "text", "id": "id", "model": f"{place}/model", "run": f"{place}/run"}
     given["merged"] = f"{place}/merged.parquet"
     spec = {
         "workflowTemplateRef": {"name": EMBED},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardmill.core.errors import EngineRefused, EngineSilent
@@ -41,8 +41,13 @@ class ClusterFact:
         return {"name": self.name, "ok": self.ok, "said": self.said, "fix": self.fix}
 
 
-def check_cluster(api: ClusterApi, options: PodOptions | None, place: str) -> Iterator[ClusterFact]:
-    """Facts in the order in which they matter. With options a pod is started; with a place it also looks there."""
+def check_cluster(
+    api: ClusterApi, options: PodOptions | None, place: str, accounts: Sequence[str] = ()
+) -> Iterator[ClusterFact]:
+    """Facts in the order in which they matter. With options a pod is started; with a place it also looks there.
+
+    A pod is started for each of the accounts, if any are given.
+    """
     try:
         version = api.ask("GET", "/version")["gitVersion"]
     except (EngineSilent, EngineRefused) as error:
@@ -56,7 +61,8 @@ def check_cluster(api: ClusterApi, options: PodOptions | None, place: str) -> It
     yield from find_fronts(api)
     yield _gpus(api, options)
     if options is not None and not missing:
-        yield from _check_pod(api, options, place)
+        for account in accounts or [options.service_account]:
+            yield from _check_pod(api, replace(options, service_account=account), place)
 
 
 def _rights(rights: dict[tuple[str, str], tuple[str, ...]]) -> list[tuple[str, str, str]]:
@@ -169,8 +175,8 @@ def _check_pod(api: ClusterApi, options: PodOptions, place: str) -> Iterator[Clu
 
 
 def _judge_pod(end: PodEnd, options: PodOptions, place: str) -> Iterator[ClusterFact]:
-    yield ClusterFact("pod", True, f"{options.image} started as user 1000")
     who = f"a pod of the account {options.service_account}" if options.service_account else "a pod"
+    yield ClusterFact("pod", True, f"{options.image} started as user 1000")
     if end.status == 0:
         if place:
             yield ClusterFact("store", True, f"{who} reads and writes {place}")

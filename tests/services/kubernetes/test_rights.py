@@ -90,6 +90,13 @@ def test_a_check_says_what_a_namespace_lacks(
     good = shardmill("kubernetes", "check", *given, "--out", f"{s3_server}/runs")
     assert good.status == 0, good
     assert "ok   store        a pod reads and writes" in good.out
+    # Two accounts are tried, and the one that is not there is named.
+    both = shardmill(
+        "kubernetes", "check", *given, "--out", f"{s3_server}/runs", "--set=service_account=default,nobody"
+    )
+    assert both.status == 1
+    assert "ok   store        a pod of the account default reads and writes" in both.out
+    assert 'serviceaccount "nobody" not found' in both.out
     config = cluster.config_with(
         cluster.kubectl("-n", namespace, "create", "token", "default"), tmp_path / "kubeconfig"
     )

@@ -73,6 +73,13 @@ def test_nodes_that_a_pool_makes_are_waited_for() -> None:
     assert "the node pool shardmill-large-spot may" in said
 
 
+def test_a_limit_of_a_pool_is_a_number_of_gpus() -> None:
+    pool = make_node_pools("c", "r")[1]
+    pool["spec"]["limits"] = {"nvidia.com/mig-1g.10gb": "2"}
+    assert _said(_Empty(pool), gpu_resource="nvidia.com/mig-1g.10gb", gpus=2)[0]
+    assert not _said(_Empty(pool), gpu_resource="nvidia.com/mig-1g.10gb", gpus=3)[0]
+
+
 def test_a_kind_that_no_pool_has_fails_at_once() -> None:
     pools = _Empty(*(each for each in make_node_pools("c", "r") if each["kind"] == "NodePool"))
     for wrong in (

@@ -101,11 +101,13 @@ def _least(given: str, enough: str) -> str:
 def amount(quantity: str) -> float:
     """The number that a quantity stands for.
 
+    >>> amount("2"), amount("500m"), amount("4k")
+    (2.0, 0.5, 4000.0)
     >>> amount("500m") < amount("1") < amount("4G") < amount("4Gi")
     True
     """
     number, unit = re.fullmatch(r"([\d.]+)(\D*)", quantity).groups()  # type: ignore[union-attr]
-    power = "kmgtpe".find(unit[:1].lower()) + 1
+    power = "kmgtpe".find(unit[:1].lower()) + 1 if unit else 0
     return float(number) * (1e-3 if unit == "m" else (1024 if unit.endswith("i") else 1000) ** power)
 
 

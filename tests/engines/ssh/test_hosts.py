@@ -25,6 +25,7 @@ from shardmill.run import Run, resume, start, stop
 from shardmill.testing import FakeTask
 from tests.support import engine_contract as contract
 from tests.support.corpora import fake_rows, fake_spec
+from tests.support.metadata_service import metadata_service
 from tests.support.proof import assert_complete
 from tests.support.sshd import TestHost, make_key
 from tests.support.waiting import PATIENCE_S, hear_ctrl_c, wait_for
@@ -118,6 +119,27 @@ def test_a_run_whose_home_is_gone_is_stopped_and_resumed(
     assert any(host.workers() for host in hosts)
     stop(run, patience_s=PATIENCE_S)
     assert [host.workers() for host in hosts] == [[], []]
+    assert done(run) < len(Run(run).plan.shards)
+    resume(run)
+    assert_complete(run, rows)
+
+
+def test_hosts_that_their_cloud_takes_give_their_shards_back(
+    tmp_path: Path, write_jsonl: Write, hosts: list[TestHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command's variable is that of its workers: they end at once, the hosts are lost, and the run goes on."""
+    rows, run = fake_rows(4_000), tmp_path / "run"
+    how = {"params": {"delay_s": 0.04}, "shard_bytes": 6_000, "lease_s": 600.0}
+    with metadata_service() as service:
+        monkeypatch.setenv("SHARDMILL_SPOT_NOTICE", f"gcp={service.address}")
+        home = start_home(fake_spec(write_jsonl(rows), **how, **cluster(tmp_path, hosts, workers=1)), run)
+        wait_for(lambda: done(run) >= 3)
+        service.taken = True
+        wait_for(lambda: not any(host.workers() for host in hosts))
+        service.taken = False
+        monkeypatch.delenv("SHARDMILL_SPOT_NOTICE")
+        assert home.wait(PATIENCE_S) != 0
+    assert "its workers were told to stop" in (tmp_path / "home.log").read_text()
     assert done(run) < len(Run(run).plan.shards)
     resume(run)
     assert_complete(run, rows)

@@ -44,8 +44,10 @@ class Classifier:
     Nothing is read before it is asked for. `batch_budget`, `padded` and `pairs` are known after `open`.
     """
 
-    def __init__(self, model: str, *, max_tokens: int | None = None, reads_pairs: bool = False) -> None:
-        self._embedder = TextEmbedder(model, max_tokens=max_tokens)
+    def __init__(
+        self, model: str, *, max_tokens: int | None = None, reads_pairs: bool = False, adapter: str | None = None
+    ) -> None:
+        self._embedder = TextEmbedder(model, max_tokens=max_tokens, adapter=adapter)
         self._reads_pairs = reads_pairs
         self._head: ArrayHead | None = None
         self.pairs: PairModel | None = None

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from shardmill.core.devices import Device
 from shardmill.core.errors import ModelError, missing_extra
 from shardmill.models.code import names_of_code
-from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.golden import GOLDEN
 from shardmill.models.installed import check_torch, has_torch
@@ -45,6 +44,8 @@ NOT_FINITE = "the model gave NaN or infinity for this text"
 class TextEmbedder:
     """A model that embeds, opened once in each worker; `dims` keeps the first dimensions, `prompt` is put before texts.
 
+    An `adapter` is merged into its weights.
+
     With a `precision`, workers compute in it and in no other; queries and references stay in float32. Nothing is read
     before it is asked for. `batch_budget` and `padded` are known after `open`.
     """
@@ -57,9 +58,11 @@ class TextEmbedder:
         prompt: str | None = None,
         max_tokens: int | None = None,
         precision: str = "",
+        adapter: str | None = None,
     ) -> None:
         self.rounded = precision
         self._name, self._dims, self._prompt_name, self._max_tokens = model, dims, prompt, max_tokens
+        self._adapter = adapter
         self.batch_budget = 1
         self.padded = True
         self._choice = ""
@@ -70,7 +73,7 @@ class TextEmbedder:
     @cached_property
     def location(self) -> Location:
         """Where the model is."""
-        return find_model(self._name)
+        return find_model(self._name, self._adapter)
 
     @cached_property
     def folder(self) -> ModelFolder:
@@ -123,7 +126,7 @@ class TextEmbedder:
         """What the vectors depend on: the weights, the configuration, and how the windows of attention are computed."""
         revision = numerics_revision({**self.folder.config, **self.folder.config_options})
         revision |= padding_revision(self.folder.config)
-        made = {"model": self.location.name, **digest_folder(self.location.path), **revision}
+        made = {"model": self.location.name, **self.location.digests(), **revision}
         return {**made, **name_arithmetic(self.rounded)}
 
     def check_installed(self, kind: str) -> None:

@@ -12,9 +12,9 @@ from shardmill.models.networks.unknown import NotDescribed
 from shardmill.models.plain import read_network
 
 
-def extras_of_encoder(model: str, gpu: bool) -> tuple[str, ...]:
+def extras_of_encoder(model: str, gpu: bool, adapter: str | None = None) -> tuple[str, ...]:
     """What embeds texts: torch on a GPU, and on a CPU if the model cannot run without."""
-    folder = read_folder(find_model(model).path)
+    folder = read_folder(find_model(model, adapter).path)
     if folder.static is not None:
         return ("light",)
     if gpu and folder.exported is None:
@@ -31,11 +31,11 @@ def extras_of_encoder(model: str, gpu: bool) -> tuple[str, ...]:
     return ("light",)
 
 
-def extras_of_pairs(model: str, kind: str, gpu: bool) -> tuple[str, ...]:
+def extras_of_pairs(model: str, kind: str, gpu: bool, adapter: str | None = None) -> tuple[str, ...]:
     """What a re-ranker or a reader runs in, likewise."""
     if not gpu:
         try:
-            pair_networks.read_network(find_model(model).path, kind)
+            pair_networks.read_network(find_model(model, adapter).path, kind)
             return ("light",)
         except NotDescribed:
             pass

@@ -33,15 +33,20 @@ def fetch_model(url: str, wanted_of: Callable[[list[str], str], Collection[str]]
     name = PurePosixPath(url.rstrip("/")).name
     stored = {entry.key: entry for entry in store.list("")}
     entries = [stored[key] for key in sorted(set(wanted_of(list(stored), name)))]
-    if not any(e.key in ("config.json", "modules.json") for e in entries):
+    if not any(e.key in ("config.json", "modules.json", "adapter_config.json") for e in entries):
         raise ModelError(f"{url} holds no model: it has no config.json.", hint="Pass the URL of a model folder.")
     version = hashlib.sha256(repr((url, [(e.key, e.size, e.tag) for e in entries])).encode()).hexdigest()[:16]
     folder = cache_folder() / "models" / version / name
+    keep_folder(folder, lambda partial: _fetch(store, entries, partial), store.url)
+    return folder
+
+
+def keep_folder(folder: Path, write: Callable[[Path], None], origin: str) -> None:
+    """Have `write` make a model's folder in the cache, unless it is there and whole."""
     if not _is_whole(folder):
         with _alone(folder.parent):
             if not _is_whole(folder):
-                _fetch(store, entries, folder)
-    return folder
+                _make(folder, write, origin)
 
 
 def _is_whole(folder: Path) -> bool:
@@ -72,19 +77,15 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(store: Store, entries: Sequence[Entry], folder: Path) -> None:
-    """Fetch into a folder of another name, which takes its name once all is on disk."""
+def _make(folder: Path, write: Callable[[Path], None], origin: str) -> None:
+    """Write into a folder of another name, which takes its name once all is on disk."""
     for left in (p for p in folder.parent.iterdir() if p.name.endswith(".partial")):
         shutil.rmtree(left, ignore_errors=True)
     partial = folder.parent / f"{uuid.uuid4().hex}.partial"
-    total, done = sum(entry.size for entry in entries), 0
     try:
-        with Bar(f"fetching {store.url}") as bar:
-            for entry in entries:
-                for count in _copy(store, entry, partial):
-                    done += count
-                    bar.count(done, total, "bytes")
-        record = {"sizes": {e.key: e.size for e in entries}, "digests": digest_folder(partial), "url": store.url}
+        write(partial)
+        sizes = {p.relative_to(partial).as_posix(): p.stat().st_size for p in partial.rglob("*") if p.is_file()}
+        record = {"sizes": sizes, "digests": digest_folder(partial), "url": origin}
         (partial / _RECORD).write_text(json.dumps(record))
         if folder.exists():
             shutil.rmtree(folder)
@@ -98,6 +99,15 @@ def _fetch(store: Store, entries: Sequence[Entry], folder: Path) -> None:
         raise StoreError(f"{folder}: the model cannot be written ({error.strerror}).") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _fetch(store: Store, entries: Sequence[Entry], into: Path) -> None:
+    total, done = sum(entry.size for entry in entries), 0
+    with Bar(f"fetching {store.url}") as bar:
+        for entry in entries:
+            for count in _copy(store, entry, into):
+                done += count
+                bar.count(done, total, "bytes")
 
 
 def _copy(store: Store, entry: Entry, into: Path) -> Iterator[int]:

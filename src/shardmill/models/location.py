@@ -11,8 +11,10 @@ from pathlib import Path
 
 from shardmill.core.cache import Cache
 from shardmill.core.errors import HubBusy, ModelError, is_passing, missing_extra
+from shardmill.models.adapters.lora import digest_adapter, is_adapter, read_base
 from shardmill.models.exported.files import choose_file, files_of
 from shardmill.models.fetching import fetch_model
+from shardmill.models.fingerprint import digest_folder
 from shardmill.models.names import MINILM
 from shardmill.store import is_url
 
@@ -28,16 +30,52 @@ _UNWANTED = ["*.bin", "*.onnx", "*.md", "onnx/*", "openvino/*"]
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A model's folder, and its name, which is the same on every machine; `hub` is its name there, if it has one."""
+    """A model's folder, and its name, which is the same on every machine; `hub` is its name there, if it has one.
+
+    With an `adapter`, a digest, the folder holds the weights of the model in `base` with that merged in.
+    """
 
     name: str
     path: Path
     sha256: str = ""
     hub: str = ""
+    base: Path | None = None
+    adapter: str = ""
+
+    def digests(self) -> dict[str, str]:
+        """The digests of what the model was made from, which are the same on every machine."""
+        made = digest_folder(self.base or self.path)
+        return {**made, "adapter": self.adapter} if self.adapter else made
 
 
-def find_model(name: str) -> Location:
-    """Find the model `name`: a local folder, one in a store, the one in a package, or one on the hub.
+def find_model(name: str, adapter: str | None = None) -> Location:
+    """Find a model; an adapter's folder, given beside it or in its place, is merged into it."""
+    found = _find_folder(name)
+    if adapter:
+        return _with_adapter(found, _find_folder(adapter).path)
+    if not is_adapter(found.path):
+        return found
+    base = read_base(found.path)
+    if not base or not Path(base).expanduser().is_dir():
+        raise ModelError(
+            f"{found.name} is an adapter, and its base model {base!r} is no folder here.",
+            hint=f"Pass both: --model BASE --adapter {name}",
+        )
+    return _with_adapter(_find_folder(base), found.path)
+
+
+def _with_adapter(base: Location, adapter: Path) -> Location:
+    from shardmill.models.adapters.folder import merged_folder
+
+    if is_adapter(base.path):
+        raise ModelError(f"{base.name} is an adapter itself.", hint="Pass its base model with --model.")
+    check_bundled(base)
+    digest = digest_adapter(adapter)
+    return Location(base.name, merged_folder(base.path, adapter), hub=base.hub, base=base.path, adapter=digest)
+
+
+def _find_folder(name: str) -> Location:
+    """Find the folder `name`: a local folder, one in a store, the one in a package, or one on the hub.
 
     A folder with a bundled name must hold a model: `make demo` leaves a folder `demo` with a run in it.
     """

@@ -25,7 +25,6 @@ from shardmill.models.decoding.languages import (
     settle_target,
 )
 from shardmill.models.decoding.options import Asked, GenerationOptions
-from shardmill.models.fingerprint import digest_folder
 from shardmill.models.installed import check_torch
 from shardmill.models.location import Location, find_model
 from shardmill.models.reply import Key, Reply, join_answers, stream_answers
@@ -95,12 +94,19 @@ def open_replies(
     *,
     endpoint: str = "",
     key_variable: str = KEY_VARIABLE,
+    adapter: str | None = None,
 ) -> Replies:
     """The model that replies: a folder, or with an endpoint a server's, whose key is in an environment variable."""
+    if endpoint and adapter:
+        raise SpecError(
+            "An adapter is given with an endpoint, whose server has its own models.",
+            hint="Load the adapter there, and pass the name it has there as --model.",
+        )
     if endpoint:
         # A server is asked again with another seed, not with more tokens.
         return RemoteModel(model, endpoint, key_variable, options, schema)
-    return LocalModel(model, replace(options, max_new_tokens=most_new_tokens(options.max_new_tokens, schema)), schema)
+    options = replace(options, max_new_tokens=most_new_tokens(options.max_new_tokens, schema))
+    return LocalModel(model, options, schema, adapter)
 
 
 def most_new_tokens(asked: int, schema: AnswerSchema | None) -> int:
@@ -114,13 +120,15 @@ class LocalModel:
     counts_tokens = True
     most_cost = _NO_LIMIT
 
-    def __init__(self, model: str, options: GenerationOptions, schema: AnswerSchema | None = None) -> None:
-        self._name, self._options, self._schema = model, options, schema
+    def __init__(
+        self, model: str, options: GenerationOptions, schema: AnswerSchema | None = None, adapter: str | None = None
+    ) -> None:
+        self._name, self._options, self._schema, self._adapter = model, options, schema, adapter
         self._generator: Generator | None = None
 
     @cached_property
     def _location(self) -> Location:
-        return find_model(self._name)
+        return find_model(self._name, self._adapter)
 
     @cached_property
     def folder(self) -> GenerativeFolder:
@@ -155,7 +163,7 @@ class LocalModel:
         check_generation(self._location.name, self.folder.generation, self._options)
         return {
             "model": self._location.name,
-            **digest_folder(self.folder.root),
+            **self._location.digests(),
             **answer_numerics(self.folder.generation),
         }
 

@@ -138,6 +138,18 @@ class Keeping(WorkOptions):
     )
 
 
+class AdapterParams(Params):
+    """What is merged into the model's weights."""
+
+    adapter: str | None = option(
+        None,
+        "A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name.",
+        group=MODEL,
+        metavar="FOLDER",
+        min_length=1,
+    )
+
+
 class TranslationParams(Params):
     """The languages of a model that translates."""
 

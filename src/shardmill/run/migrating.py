@@ -47,7 +47,7 @@ from shardmill.tasks import open_task
 
 COMPARISON, PAGE = "comparison.json", "comparison.html"
 # Those belong to a model, so another one does not inherit them.
-_OF_MODEL = ("prompt", "max_tokens", "dims")
+_OF_MODEL = ("prompt", "max_tokens", "dims", "adapter")
 # What planning measures on the vectors.
 _MEASURED = ("ranges",)
 

@@ -80,6 +80,10 @@ class StoredWeights(Mapping[str, Reals]):
             raise ModelError(f"The weights {name} do not have their shape.", hint="Fetch the model again.") from error
         return shaped
 
+    def stored(self, name: str) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        """The bytes of an array as they are stored, and what the file says of them."""
+        return self._places[name]
+
     def let_go(self) -> None:
         """Give the memory of the files back. Whoever still holds arrays of them reads those pages again."""
         for mapped in self._maps:

@@ -21,7 +21,6 @@ from shardmill.core.devices import Device
 from shardmill.core.errors import SpecError, UsageError
 from shardmill.core.sentences import split_sentences
 from shardmill.models.embedder import TextEmbedder
-from shardmill.models.fingerprint import digest_folder
 from shardmill.models.kinds import READER, RERANKER, check_kind
 from shardmill.models.location import Location, find_model
 from shardmill.models.names import MINILM
@@ -72,6 +71,7 @@ class VectorParams(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     model: str = Field(MINILM, min_length=1)
+    adapter: str | None = None
     dims: int | None = Field(None, ge=1)
     prompt: str | None = None
     max_tokens: int | None = Field(None, ge=1)
@@ -117,7 +117,9 @@ class AnswerTask(Task):
             )
         given = {**there.params, **({"model": self.params.model} if self.params.model else {})}
         own = read_params(VectorParams, given, there.task)
-        embedder = TextEmbedder(own.model, dims=own.dims, prompt=own.prompt, max_tokens=own.max_tokens)
+        embedder = TextEmbedder(
+            own.model, dims=own.dims, prompt=own.prompt, max_tokens=own.max_tokens, adapter=own.adapter
+        )
         here = embedder.fingerprint()
         changed = [name for name in here if name != "model" and here[name] != there.model.get(name)]
         if changed:
@@ -143,7 +145,7 @@ class AnswerTask(Task):
         numerics = [found.pop(NUMERICS, "")]
         for name, location in (("reader", self._reader_at), ("rerank", self._reranker_at)):
             if location is not None:
-                found |= {f"{name} {part}": value for part, value in digest_folder(location.path).items()}
+                found |= {f"{name} {part}": value for part, value in location.digests().items()}
         if self._writer is not None:
             written = self._writer.replies.fingerprint()
             numerics.append(written.pop(NUMERICS, ""))

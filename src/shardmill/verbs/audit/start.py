@@ -66,6 +66,7 @@ def _find_model(params: dict[str, Any], *, allow_code: bool) -> tuple[TextEmbedd
         prompt=params.get("prompt"),
         max_tokens=params.get("max_tokens"),
         precision=params.get("precision", ""),
+        adapter=params.get("adapter"),
     )
     if allow_code:
         permission.allow(embedder.model_code)

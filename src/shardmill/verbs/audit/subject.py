@@ -116,7 +116,7 @@ def _subject_of_run(run: Run, options: AuditOptions, model: dict[str, Any]) -> S
     kept = options.text or (work.text if work.text in columns else NO_TEXT)
     rows = SourceRows.of(places, Fields(kept, wanted=(column,)), None, column)
     own = {"model": MINILM} | {
-        name: work.params[name] for name in (*_MODEL, "precision") if work.params.get(name) is not None
+        name: work.params[name] for name in (*_MODEL, "precision", "adapter") if work.params.get(name) is not None
     }
     windows = WINDOW in columns or bool(work.params.get("window_tokens"))
     # Windows, and rows that several items gave, are no longer the texts of the source.

@@ -9,4 +9,5 @@ from shardmill.models.classifier import Classifier
 
 
 def extras_for(params: Mapping[str, Any], gpu: bool) -> tuple[str, ...]:
-    return Classifier(params["model"], reads_pairs=bool(params.get("labels"))).extras(gpu)
+    pairs = bool(params.get("labels"))
+    return Classifier(params["model"], reads_pairs=pairs, adapter=params.get("adapter")).extras(gpu)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from shardmill.plan.options import MODEL, RESULT, Params, option
+from shardmill.plan.options import MODEL, RESULT, option
+from shardmill.plan.shared import AdapterParams
 from shardmill.plan.values import NAMES, Columns
 
 HYPOTHESIS = "This example is {}."
 
 
-class ClassifyParams(Params):
+class ClassifyParams(AdapterParams):
     """The model, the labels of a model that has none of its own, and which of them a row has."""
 
     model: str = option(

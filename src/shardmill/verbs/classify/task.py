@@ -45,9 +45,8 @@ class ClassifyTask(Task):
 
     def __init__(self, **params: Any) -> None:
         self.params = read_params(ClassifyParams, params, "classify")
-        self.model = Classifier(
-            self.params.model, max_tokens=self.params.max_tokens, reads_pairs=bool(self.params.labels)
-        )
+        own = self.params
+        self.model = Classifier(own.model, max_tokens=own.max_tokens, reads_pairs=bool(own.labels), adapter=own.adapter)
 
     @property
     def folder(self) -> ModelFolder:

@@ -10,4 +10,4 @@ from shardmill.models.names import MINILM
 
 
 def extras_for(params: Mapping[str, Any], gpu: bool) -> tuple[str, ...]:
-    return extras_of_encoder(params.get("model") or MINILM, gpu)
+    return extras_of_encoder(params.get("model") or MINILM, gpu, params.get("adapter"))

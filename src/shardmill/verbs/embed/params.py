@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from shardmill.models.names import MINILM
-from shardmill.plan.options import MODEL, RESULT, Params, option
+from shardmill.plan.options import MODEL, RESULT, option
+from shardmill.plan.shared import AdapterParams
 
 
-class EmbedParams(Params):
+class EmbedParams(AdapterParams):
     """The model, dimensions to keep, their type, the prompt, the maximum length, and windows.
 
     `window_tokens` cuts a text into windows of that many tokens, special tokens included, that share `overlap` tokens.

@@ -55,7 +55,12 @@ class EmbedTask(Task):
         if own.ranges is not None and own.dtype not in BYTE_TYPES:
             raise SpecError(f"ranges are given with dtype {own.dtype}.", hint="They belong to int8 and uint8.")
         self.embedder = TextEmbedder(
-            own.model, dims=own.dims, prompt=own.prompt, max_tokens=own.max_tokens, precision=self.rounded
+            own.model,
+            dims=own.dims,
+            prompt=own.prompt,
+            max_tokens=own.max_tokens,
+            precision=self.rounded,
+            adapter=own.adapter,
         )
 
     @property

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from shardmill.core.permission import KEY_VARIABLE
 from shardmill.plan.options import ANSWER, MODEL, Params, option
-from shardmill.plan.shared import TranslationParams
+from shardmill.plan.shared import AdapterParams, TranslationParams
 
 if TYPE_CHECKING:
     from shardmill.models.decoding.options import GenerationOptions
@@ -83,7 +83,7 @@ class ReplyParams(Params):
     )
 
 
-class ModelParams(ReplyParams, TranslationParams):
+class ModelParams(ReplyParams, TranslationParams, AdapterParams):
     """The model that replies, and how."""
 
     model: str = option(

@@ -61,7 +61,12 @@ class GenerateTask(StreamingTask):
     def _replies(self) -> Replies:
         own = self.params
         return open_replies(
-            own.model, own.options(), self._schema, endpoint=own.endpoint, key_variable=own.key_variable
+            own.model,
+            own.options(),
+            self._schema,
+            endpoint=own.endpoint,
+            key_variable=own.key_variable,
+            adapter=own.adapter,
         )
 
     @property

@@ -12,11 +12,11 @@ from shardmill.plan.execution import (
     Placing,
     ShardLimits,
 )
-from shardmill.plan.options import HELD_OUT, MODEL, OTHER, RESULT, CallOptions, Params, option
-from shardmill.plan.shared import OfRun, Printing, Trusting
+from shardmill.plan.options import HELD_OUT, MODEL, OTHER, RESULT, CallOptions, option
+from shardmill.plan.shared import AdapterParams, OfRun, Printing, Trusting
 
 
-class NewParams(Params):
+class NewParams(AdapterParams):
     """The parameters that change; the others stay. With another model, prompt, length and dimensions are its own."""
 
     model: str | None = option(

@@ -10,4 +10,4 @@ from shardmill.models.kinds import RERANKER
 
 
 def extras_for(params: Mapping[str, Any], gpu: bool) -> tuple[str, ...]:
-    return extras_of_pairs(params["model"], RERANKER, gpu)
+    return extras_of_pairs(params["model"], RERANKER, gpu, params.get("adapter"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from shardmill.plan.options import MODEL, SOURCE, Params, option
+from shardmill.plan.options import MODEL, SOURCE, option
+from shardmill.plan.shared import AdapterParams
 
 
-class RerankerParams(Params):
+class RerankerParams(AdapterParams):
     """The model, its prompt, and the maximum length of a pair."""
 
     model: str = option(

@@ -21,7 +21,6 @@ from shardmill.core.devices import Device
 from shardmill.core.errors import SpecError
 from shardmill.core.template import TextTemplate, check_text, kind_of
 from shardmill.models.embedder import not_finite
-from shardmill.models.fingerprint import digest_folder
 from shardmill.models.kinds import RERANKER
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.models.networks.stored import Reals
@@ -71,7 +70,7 @@ class ScoreTask(Task):
 
     @cached_property
     def _location(self) -> Location:
-        return find_model(self.params.model)
+        return find_model(self.params.model, self.params.adapter)
 
     @cached_property
     def folder(self) -> Reranker:
@@ -101,7 +100,7 @@ class ScoreTask(Task):
 
     def fingerprint(self) -> dict[str, str]:
         _ = self.folder
-        return {"model": self._location.name, **digest_folder(self._location.path)}
+        return {"model": self._location.name, **self._location.digests()}
 
     def check_installed(self, kind: str) -> None:
         check_installed(self.folder.transformer, self.folder.kind, kind)

@@ -14,7 +14,6 @@ import pyarrow as pa
 from shardmill.core.devices import Device
 from shardmill.core.errors import ModelError, SpecError, missing_extra
 from shardmill.models.code import names_of_code
-from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder, read_transformer_config
 from shardmill.models.installed import check_torch
 from shardmill.models.location import Location, check_bundled, find_model
@@ -85,7 +84,7 @@ class TrainTask(LongTask):
         too_long = [width for width in self.options.dims if width > longest]
         if too_long:
             raise SpecError(f"{self._location.name} has {longest} dimensions, not {too_long[0]}.", hint="Lower --dims.")
-        said = {"model": self._location.name, **digest_folder(self._location.path), "training": _REVISION}
+        said = {"model": self._location.name, **self._location.digests(), "training": _REVISION}
         if self.options.hard_negatives:
             said["negatives"] = read_record(self.options.hard_negatives).digest
         return said

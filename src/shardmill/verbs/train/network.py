@@ -22,6 +22,7 @@ from shardmill.models.ragged import Ids, token_batches
 from shardmill.models.tokenizer import load_tokenizer
 from shardmill.models.torch_kernels import training_encoder
 from shardmill.verbs.train.batch import Text
+from shardmill.verbs.train.lora import TrainedAdapter
 
 # Tokens of one mini-batch, and tokens whose graphs are kept between the two directions; the rest is computed twice.
 _MINI_TOKENS = {"cpu": 2048, "cuda": 65536}
@@ -67,7 +68,8 @@ class Pass:
 class Network:
     """A model of a folder in float32, without dropout; a GPU computes the transformer in bfloat16 unless `precise`.
 
-    `on_part` is called after each mini-batch.
+    With `lora`, a rank and an alpha, only factors beside its linear layers learn. `on_part` is called after each
+    mini-batch.
     """
 
     on_part: Callable[[], None] = staticmethod(lambda: None)
@@ -80,6 +82,7 @@ class Network:
         max_tokens: int | None = None,
         seed: int = 0,
         compiled: bool = False,
+        lora: tuple[int, float] | None = None,
     ) -> None:
         self.folder, self.device = folder, device
         self.tokenizer = load_tokenizer(folder, max_tokens)
@@ -94,6 +97,7 @@ class Network:
                 folder, device, self.tokenizer.pad_id, golden, self._autocast, compiled=compiled
             )
         self.modules = nn.ModuleList(self._encoder.modules())
+        self.adapter = None if lora is None else TrainedAdapter(self.modules, *lora, seed)
         self._mini_tokens = _MINI_TOKENS[device.kind]
         layers = int(folder.config.get("num_hidden_layers") or folder.config.get("n_layers") or 24)
         width = int(folder.config.get("hidden_size") or folder.width)

@@ -94,6 +94,18 @@ class LearningParams(Params):
         common=True,
         shown="in-batch; cosent with --label",
     )
+    lora: int | None = option(
+        None,
+        "Train a LoRA adapter of this rank; the model's own weights stay.",
+        group=LEARNING,
+        metavar="RANK",
+        common=True,
+        shown="all weights learn",
+        ge=1,
+    )
+    lora_alpha: float | None = option(
+        None, "Alpha of the adapter, whose scale is alpha / rank.", group=LEARNING, metavar="X", shown="2 ranks", gt=0
+    )
     temperature: float = option(0.05, "Softmax temperature of the loss.", group=LEARNING, metavar="T", gt=0)
     dims: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_as_numbers)] = option(
         (),
@@ -174,6 +186,8 @@ class TrainParams(PairParams, LearningParams, EvaluationParams):
             raise ValueError("the loss triplet needs three columns")
         if self.batch == 1 and (self.learns_from_others or self.objective == "cosent"):
             raise ValueError(f"a batch of 1 teaches nothing: the loss {self.objective} compares the items of a batch")
+        if self.lora_alpha is not None and self.lora is None:
+            raise ValueError("lora_alpha is given without lora, the rank of the adapter")
         unknown = [name for name in self.prompts if name not in self.columns]
         if unknown:
             raise ValueError(f"a prompt is for {unknown[0]}, which is not among the columns {', '.join(self.columns)}")
@@ -182,6 +196,11 @@ class TrainParams(PairParams, LearningParams, EvaluationParams):
     @property
     def objective(self) -> Loss:
         return self.loss or ("cosent" if self.label else "in-batch")
+
+    @property
+    def adapter(self) -> tuple[int, float] | None:
+        """The rank and the alpha of the adapter; None if all weights learn."""
+        return None if self.lora is None else (self.lora, self.lora_alpha or 2.0 * self.lora)
 
     @property
     def learns_from_others(self) -> bool:

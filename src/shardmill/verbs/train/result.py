@@ -9,6 +9,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from shardmill.models.adapters.lora import SETTINGS
 from shardmill.models.encoder import quiet
 from shardmill.models.folder import Dense, LayerNorm, Normalize, read_json
 from shardmill.verbs.train.network import Network
@@ -29,7 +30,7 @@ def write_model(network: Network, origin: Path, folder: Path, prompts: tuple[str
     for file in sorted(origin.rglob("*")):
         part = file.relative_to(origin)
         hidden = any(name.startswith(".") for name in part.parts)
-        if file.is_file() and file.suffix in _COPIED and not hidden and not _is_index(file):
+        if file.is_file() and file.suffix in _COPIED and not hidden and not _is_index(file) and not _is_adapter(file):
             (folder / part).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, folder / part)
     model, *layers = network.modules
@@ -46,6 +47,11 @@ def write_model(network: Network, origin: Path, folder: Path, prompts: tuple[str
     if prompts:
         _store_prompts(folder, prompts)
     (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _is_adapter(file: Path) -> bool:
+    """Whether it belongs to an adapter that was trained with the model."""
+    return (file.parent / SETTINGS).exists()
 
 
 def _is_index(file: Path) -> bool:

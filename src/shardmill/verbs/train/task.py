@@ -133,6 +133,7 @@ class TrainTask(LongTask):
             max_tokens=self.options.max_tokens,
             seed=self.options.seed,
             compiled=pairs.table.nbytes * self.options.epochs >= _COMPILE_FROM_BYTES,
+            lora=self.options.adapter,
         )
         self._check_prompts(network, prompts)
         if self.options.hard_negatives:
@@ -173,7 +174,10 @@ class TrainTask(LongTask):
 
     def _digest(self, pairs: Pairs) -> str:
         """A digest of all that the weights depend on but the rows themselves, which the plan stands for."""
-        said = [self.fingerprint(), self.options.model_dump(mode="json", exclude={"checkpoint_every"}), len(pairs)]
+        # Checkpoints of versions without adapters stay valid.
+        later = {name for name in ("lora", "lora_alpha") if getattr(self.options, name) is None}
+        options = self.options.model_dump(mode="json", exclude={"checkpoint_every", *later})
+        said = [self.fingerprint(), options, len(pairs)]
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def _publish(self, network: Network, pairs: Pairs, done: Outcome, context: Context) -> None:
@@ -181,6 +185,7 @@ class TrainTask(LongTask):
         import transformers
 
         from shardmill.verbs.train.card import write_card
+        from shardmill.verbs.train.lora import ADAPTER
         from shardmill.verbs.train.result import write_model
         from shardmill.verbs.train.state import scratch_folder
 
@@ -192,5 +197,8 @@ class TrainTask(LongTask):
         card = write_card(pairs, done, name, versions, origin.hub)
         given = pairs.prompts if self.options.prompts else ()
         with scratch_folder() as folder:
+            if network.adapter is not None:
+                network.adapter.write(folder / ADAPTER, origin.hub or self.options.model)
+                network.adapter.merge()
             write_model(network, self._location.path, folder, given, card)
             context.publish(folder)

@@ -1406,6 +1406,8 @@ def train(
     prompts: Mapping[str, str] | None = None,
     hard_negatives: str | None = None,
     loss: Literal["in-batch", "cosent", "cosine", "triplet"] | None = None,
+    lora: int | None = None,
+    lora_alpha: float | None = None,
     temperature: float | None = None,
     dims: str | Sequence[int] | None = None,
     batch: int | None = None,
@@ -1456,6 +1458,8 @@ def train(
     prompts: Prompts before the texts, by column.
     hard_negatives: An embed run of passages, by the same model: the nearest wrong passage is a third text.
     loss: in-batch, cosent, cosine or triplet. Default: in-batch; cosent with label=.
+    lora: Train a LoRA adapter of this rank; the model's own weights stay. Default: all weights learn.
+    lora_alpha: Alpha of the adapter, whose scale is alpha / rank. Default: 2 ranks.
     temperature: Softmax temperature of the loss. Default: 0.05.
     dims: Train vectors that can be truncated to these lengths (Matryoshka).
     batch: Items per step, on all processes together. Default: 64.

@@ -51,7 +51,9 @@ def fit_adapter(lora: Lora, base: StoredWeights, model: str, *, transposed: bool
         )
     if not any(change.a for change in changes.values()):
         raise ModelError(f"{lora.name} adapts no weight of {model}{_said(lora)}.", hint=_FITS)
-    return Fit(changes, {name: change.whole for name, change in missing.items()}, prefixes.pop() if missing else "")
+    return Fit(
+        changes, {name: change.whole for name, change in missing.items()}, max(prefixes, key=len) if missing else ""
+    )
 
 
 def _said(lora: Lora) -> str:
@@ -70,7 +72,7 @@ def _find(name: str, base: StoredWeights, ends: Mapping[str, list[str]]) -> str 
     """The stored name: the same, without its first part, or after one."""
     if name in base:
         return name
-    if (shorter := name.partition(".")[2]) in base and "." in shorter.partition(".")[2]:
+    if (shorter := name.partition(".")[2]) in base:
         return shorter
     longer = ends.get(name, [])
     return longer[0] if len(longer) == 1 else None

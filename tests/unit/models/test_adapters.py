@@ -158,7 +158,10 @@ def test_adapters_of_other_models_are_refused(base: Path, tmp_path: Path) -> Non
     with pytest.raises(ModelError, match=r"does not fit bert: .*query is 32 x 32 there, .* made for 40 x 40 .*wide"):
         TextEmbedder(str(base), adapter=str(write_adapter(tmp_path / "a", wide, same(QUERY)))).fingerprint()
     adapter = write_adapter(tmp_path / "b", base, {"model.layers.0.self_attn.q_proj": QUERY})
-    with pytest.raises(ModelError, match=r"adapts model\.layers\.0\.self_attn\.q_proj\.weight, which bert does not"):
+    head = {"base_model.model.lm_head.weight": torch.zeros(4, 32)}
+    with pytest.raises(ModelError, match=r"has lm_head\.weight, which bert does not"):
+        find_model(str(base), str(write_adapter(tmp_path / "c", base, same(QUERY), more=head)))
+    with pytest.raises(ModelError, match=r"has model\.layers\.0\.self_attn\.q_proj\.weight, which bert does not"):
         find_model(str(base), str(adapter))
 
 

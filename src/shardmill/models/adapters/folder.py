@@ -27,7 +27,6 @@ from shardmill.models.networks.stored import read_weights
 _COPIED = (".json", ".txt", ".model", ".spm", ".jinja", ".py")
 # Raised when the same files lead to other weights.
 _REVISION = "1"
-_HEADS = {"SEQ_CLS": "ForSequenceClassification", "TOKEN_CLS": "ForTokenClassification"}
 # The last layer of a classifier, whose rows are the labels.
 _LABELS = ("score.weight", "classifier.weight", "classifier.out_proj.weight")
 
@@ -104,7 +103,7 @@ def _refuse_tied(lora: Lora, fit: Fit, config: Mapping[str, Any], model: str, ha
 
 def _other_config(lora: Lora, fit: Fit, config: Mapping[str, Any]) -> dict[str, Any]:
     """What the adapter makes of the config.json: a classifier, if it brings the head of one."""
-    if (kind := _HEADS.get(lora.task)) is None:
+    if not (kind := lora.head):
         return {}
     found = str((config.get("architectures") or ["Model"])[0])
     made: dict[str, Any] = {}

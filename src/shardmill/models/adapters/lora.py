@@ -35,6 +35,7 @@ _FACTOR = re.compile(
     r"(?P<module>.+)\.(?P<part>lora_A\.weight|lora_B\.weight|lora_B\.bias|lora_embedding_A|lora_embedding_B"
     r"|lora_magnitude_vector)(\.weight)?"
 )
+_HEADS = {"SEQ_CLS": "ForSequenceClassification", "TOKEN_CLS": "ForTokenClassification"}
 _MERGE = "Merge it into its base model with peft (merge_and_unload), and pass the folder of that."
 
 
@@ -54,11 +55,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """An adapter: the `changes` by the weight's name in the model that it was trained on, and how it was named."""
+    """An adapter: the `changes` by the weight's name in the model that it was trained on, called `base`.
+
+    `head` is the end of that model's architecture if it was a classifier.
+    """
 
     folder: Path
     base: str
-    task: str
+    head: str
     fan_in_fan_out: bool
     stored: StoredWeights
     changes: Mapping[str, Change] = field(default_factory=dict)
@@ -104,8 +108,14 @@ def read_lora(folder: Path) -> Lora:
         raise _missing(folder, WEIGHTS)
     stored = StoredWeights(folder / WEIGHTS)
     changes = _changes(folder, said, stored)
-    base, task = str(said.get("base_model_name_or_path") or ""), str(said.get("task_type") or "")
-    return Lora(folder, base, task, bool(said.get("fan_in_fan_out")), stored, changes)
+    base = str(said.get("base_model_name_or_path") or "")
+    return Lora(folder, base, _head(said), bool(said.get("fan_in_fan_out")), stored, changes)
+
+
+def _head(said: Mapping[str, Any]) -> str:
+    """The end of the architecture that a classifier has; "" of any other model."""
+    found = str((said.get("auto_mapping") or {}).get("base_model_class") or "")
+    return _HEADS.get(str(said.get("task_type")), next((each for each in _HEADS.values() if found.endswith(each)), ""))
 
 
 def _missing(folder: Path, name: str) -> ModelError:

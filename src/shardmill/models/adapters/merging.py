@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,9 +45,9 @@ def fit_adapter(lora: Lora, base: StoredWeights, model: str, *, transposed: bool
         changes[there] = change
         prefixes.add(name[: -len(there)] if name != there and name.endswith(there) else "")
         _check_shape(lora, change, base.shape(there), model, transposed=transposed)
-    if lost := [name for name, change in missing.items() if change.a or change.bias]:
+    if lost := [name for name, change in missing.items() if change.a or change.bias or not lora.head]:
         raise ModelError(
-            f"{lora.name} adapts {lost[0]}, which {model} does not have{_said(lora)}.",
+            f"{lora.name} has {lost[0]}, which {model} does not have{_said(lora)}.",
             hint="If its input and output embeddings are one, merge with peft. " * ("lm_head" in lost[0]) + _FITS,
         )
     if not any(change.a for change in changes.values()):
@@ -139,7 +140,7 @@ def write_merged(
     for name in base:
         raw, said = base.stored(name)
         if (change := fit.changes.get(name)) is None:
-            writers[fit.prefix + name] = (said["dtype"], tuple(said["shape"]), len(raw), lambda raw=raw: raw)
+            writers[fit.prefix + name] = (said["dtype"], tuple(said["shape"]), len(raw), partial(np.asarray, raw))
         else:
             size = 4 * int(np.prod(said["shape"]))
             writers[fit.prefix + name] = (
@@ -150,11 +151,11 @@ def write_merged(
             )
     for name, key in fit.added.items():
         shape = lora.stored.shape(key)
-        writers[name] = ("F32", shape, 4 * int(np.prod(shape)), lambda key=key: lora.stored[key])
+        writers[name] = ("F32", shape, 4 * int(np.prod(shape)), partial(lora.stored.__getitem__, key))
     with into.open("wb") as file:
         _write_head(file, {name: each[:3] for name, each in writers.items()})
         for _, _, size, make in writers.values():
-            file.write(memoryview(np.ascontiguousarray(make())).cast("B"))
+            file.write(np.ascontiguousarray(make()).reshape(-1).view(np.uint8).data)
             beat(size)
 
 

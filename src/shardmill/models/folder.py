@@ -263,7 +263,7 @@ def _read_transformer(folder: Path) -> tuple[dict[str, Any], Exported | None]:
 def _read_config(folder: Path) -> dict[str, Any]:
     if (folder / "adapter_config.json").exists():
         raise ModelError(
-            f"{folder.name} is an adapter, not a whole model.", hint="Merge it into its base model (merge_and_unload)."
+            f"{folder.name} is an adapter, not a whole model.", hint="Pass both: --model BASE --adapter FOLDER."
         )
     config: dict[str, Any] = read_json(folder / "config.json")
     if not config.get("model_type"):

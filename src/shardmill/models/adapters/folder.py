@@ -18,7 +18,7 @@ from shardmill.core.cache import cache_folder
 from shardmill.core.console import Bar
 from shardmill.core.errors import ModelError
 from shardmill.models.adapters.lora import SETTINGS, WEIGHTS, Lora, digest_adapter, has_modules, read_lora
-from shardmill.models.adapters.merging import Fit, fit_adapter, stores_transposed, write_merged
+from shardmill.models.adapters.merging import AdapterFit, fit_adapter, stores_transposed, write_merged
 from shardmill.models.fetching import keep_folder
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import find_transformer, has_safetensors, read_json
@@ -91,7 +91,7 @@ def _copy(origin: Path, into: Path, leave: Path) -> None:
             shutil.copyfile(file, into / part)
 
 
-def _refuse_tied(lora: Lora, fit: Fit, config: Mapping[str, Any], model: str, has_head: bool) -> None:
+def _refuse_tied(lora: Lora, fit: AdapterFit, config: Mapping[str, Any], model: str, has_head: bool) -> None:
     """Refuse to adapt words in a model that writes with the same matrix: the adapter meant only one of the two."""
     writes = str((config.get("architectures") or [""])[0]).endswith(("ForCausalLM", "ForConditionalGeneration"))
     if writes and not has_head and any(change.embedding for change in fit.changes.values()):
@@ -101,7 +101,7 @@ def _refuse_tied(lora: Lora, fit: Fit, config: Mapping[str, Any], model: str, ha
         )
 
 
-def _other_config(lora: Lora, fit: Fit, config: Mapping[str, Any]) -> dict[str, Any]:
+def _other_config(lora: Lora, fit: AdapterFit, config: Mapping[str, Any]) -> dict[str, Any]:
     """What the adapter makes of the config.json: a classifier, if it brings the head of one."""
     if not (kind := lora.head):
         return {}

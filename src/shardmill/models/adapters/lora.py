@@ -40,7 +40,7 @@ _MERGE = "Merge it into its base model with peft (merge_and_unload), and pass th
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class WeightChange:
     """What becomes of one weight: it is replaced, or `scale` times B A is added; DoRA sets the norms of its rows."""
 
     module: str
@@ -65,7 +65,7 @@ class Lora:
     head: str
     fan_in_fan_out: bool
     stored: StoredWeights
-    changes: Mapping[str, Change] = field(default_factory=dict)
+    changes: Mapping[str, WeightChange] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -152,9 +152,9 @@ def _check(folder: Path, said: Mapping[str, Any]) -> None:
         raise ModelError(f"{folder.name} sets {others[0]}, which shardmill does not support.", hint=_MERGE)
 
 
-def _changes(folder: Path, said: Mapping[str, Any], stored: StoredWeights) -> dict[str, Change]:
+def _changes(folder: Path, said: Mapping[str, Any], stored: StoredWeights) -> dict[str, WeightChange]:
     parts: dict[str, dict[str, str]] = {}
-    made: dict[str, Change] = {}
+    made: dict[str, WeightChange] = {}
     for key in stored:
         name = key.removeprefix(_PREFIX)
         if found := _FACTOR.fullmatch(name):
@@ -163,7 +163,7 @@ def _changes(folder: Path, said: Mapping[str, Any], stored: StoredWeights) -> di
             raise ModelError(f"{folder.name} has weights {key!r}, which shardmill does not know.", hint=_MERGE)
         else:
             plain = name.replace("modules_to_save.", "").replace("base_layer.", "").replace("original_module.", "")
-            made[plain] = Change(plain.rpartition(".")[0], whole=key)
+            made[plain] = WeightChange(plain.rpartition(".")[0], whole=key)
     if not parts:
         raise ModelError(f"{folder / WEIGHTS} has no factors of LoRA.", hint="Fetch the adapter again.")
     for module, own in parts.items():
@@ -177,8 +177,8 @@ def _change(
     stored: StoredWeights,
     module: str,
     own: Mapping[str, str],
-    whole: Mapping[str, Change],
-) -> dict[str, Change]:
+    whole: Mapping[str, WeightChange],
+) -> dict[str, WeightChange]:
     embedding = "lora_embedding_A" in own
     names = ("lora_embedding_A", "lora_embedding_B") if embedding else ("lora_A.weight", "lora_B.weight")
     if any(name not in own for name in names):
@@ -198,10 +198,12 @@ def _change(
     scale = alpha / (math.sqrt(rank) if said.get("use_rslora") else rank)
     name = f"{module}.weight"
     replaced = whole[name].whole if name in whole else ""
-    made = {name: Change(module, replaced, a, b, scale, magnitude, embedding)}
+    made = {name: WeightChange(module, replaced, a, b, scale, magnitude, embedding)}
     if "lora_B.bias" in own:
         bias = f"{module}.bias"
-        made[bias] = Change(module, whole[bias].whole if bias in whole else "", scale=scale, bias=own["lora_B.bias"])
+        made[bias] = WeightChange(
+            module, whole[bias].whole if bias in whole else "", scale=scale, bias=own["lora_B.bias"]
+        )
     return made
 
 

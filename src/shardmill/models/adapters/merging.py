@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from shardmill.core.errors import ModelError
-from shardmill.models.adapters.lora import Change, Lora
+from shardmill.models.adapters.lora import WeightChange, Lora
 from shardmill.models.networks.stored import Reals, StoredWeights, read_weights
 
 # Families whose linear layers store a weight as (in, out).
@@ -21,21 +21,21 @@ _FITS = "Pass the model that the adapter was trained on: --model BASE --adapter 
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class AdapterFit:
     """Where an adapter's changes belong: by the name under which a weight is stored; `added` ones are new.
 
     `prefix` comes before the base model's own names, where those of the adapter are longer and weights are added.
     """
 
-    changes: Mapping[str, Change]
+    changes: Mapping[str, WeightChange]
     added: Mapping[str, str]
     prefix: str
 
 
-def fit_adapter(lora: Lora, base: StoredWeights, model: str, *, transposed: bool) -> Fit:
+def fit_adapter(lora: Lora, base: StoredWeights, model: str, *, transposed: bool) -> AdapterFit:
     """Find the weight of the base model for each change; an adapter of another model is refused."""
-    changes: dict[str, Change] = {}
-    missing: dict[str, Change] = {}
+    changes: dict[str, WeightChange] = {}
+    missing: dict[str, WeightChange] = {}
     prefixes: set[str] = set()
     ends = _by_end(base)
     for name, change in lora.changes.items():
@@ -52,7 +52,7 @@ def fit_adapter(lora: Lora, base: StoredWeights, model: str, *, transposed: bool
         )
     if not any(change.a for change in changes.values()):
         raise ModelError(f"{lora.name} adapts no weight of {model}{_said(lora)}.", hint=_FITS)
-    return Fit(
+    return AdapterFit(
         changes, {name: change.whole for name, change in missing.items()}, max(prefixes, key=len) if missing else ""
     )
 
@@ -79,7 +79,7 @@ def _find(name: str, base: StoredWeights, ends: Mapping[str, list[str]]) -> str 
     return longer[0] if len(longer) == 1 else None
 
 
-def _check_shape(lora: Lora, change: Change, there: tuple[int, ...], model: str, *, transposed: bool) -> None:
+def _check_shape(lora: Lora, change: WeightChange, there: tuple[int, ...], model: str, *, transposed: bool) -> None:
     shape = lora.stored.shape
     if change.whole:
         seen = shape(change.whole)
@@ -113,7 +113,7 @@ def stores_transposed(config: Mapping[str, Any]) -> bool:
     return config.get("model_type") in _TRANSPOSED
 
 
-def merge(base: Reals, change: Change, lora: Lora, *, transposed: bool) -> Reals:
+def merge(base: Reals, change: WeightChange, lora: Lora, *, transposed: bool) -> Reals:
     """The weight with its change, in float32."""
     weight = lora.stored[change.whole] if change.whole else base
     if change.bias:
@@ -132,7 +132,7 @@ def merge(base: Reals, change: Change, lora: Lora, *, transposed: bool) -> Reals
 
 
 def write_merged(
-    lora: Lora, fit: Fit, source: Path, into: Path, *, transposed: bool, beat: Callable[[int], None]
+    lora: Lora, fit: AdapterFit, source: Path, into: Path, *, transposed: bool, beat: Callable[[int], None]
 ) -> None:
     """Write the weights of a transformer's folder, merged: one at a time, in the type of the file if not adapted."""
     base = read_weights(source)
@@ -159,7 +159,7 @@ def write_merged(
             beat(size)
 
 
-def _merging(base: StoredWeights, name: str, change: Change, lora: Lora, transposed: bool) -> Callable[[], Reals]:
+def _merging(base: StoredWeights, name: str, change: WeightChange, lora: Lora, transposed: bool) -> Callable[[], Reals]:
     return lambda: merge(base[name], change, lora, transposed=transposed).astype("<f4", copy=False)
 
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from shardmill.core.errors import ModelError
-from shardmill.models.adapters.lora import WeightChange, Lora
+from shardmill.models.adapters.lora import Lora, WeightChange
 from shardmill.models.networks.stored import Reals, StoredWeights, read_weights
 
 # Families whose linear layers store a weight as (in, out).

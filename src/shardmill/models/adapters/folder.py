@@ -18,7 +18,14 @@ from shardmill.core.cache import cache_folder
 from shardmill.core.console import Bar
 from shardmill.core.errors import ModelError
 from shardmill.models.adapters.lora import SETTINGS, WEIGHTS, Lora, digest_adapter, has_modules, read_lora
-from shardmill.models.adapters.merging import AdapterFit, fit_adapter, stores_transposed, write_merged
+from shardmill.models.adapters.merging import (
+    RIGHT_BASE,
+    AdapterFit,
+    fit_adapter,
+    say_base,
+    stores_transposed,
+    write_merged,
+)
 from shardmill.models.fetching import keep_folder
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import find_transformer, has_safetensors, read_json
@@ -34,14 +41,15 @@ _LABELS = ("score.weight", "classifier.weight", "classifier.out_proj.weight")
 def merged_folder(base: Path, adapter: Path) -> Path:
     """The folder of a base model with an adapter merged in."""
     lora = read_lora(adapter)
-    digests = {**digest_folder(base), "adapter": digest_adapter(adapter), "revision": _REVISION}
-    version = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
+    digests = digest_folder(base)
+    parts = {**digests, "adapter": digest_adapter(adapter), "revision": _REVISION}
+    version = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
     folder = cache_folder() / "models" / version / base.name
-    keep_folder(folder, lambda partial: _write(lora, base, partial), str(adapter))
+    keep_folder(folder, lambda partial: _write(lora, base, digests["weights"], partial), str(adapter))
     return folder
 
 
-def _write(lora: Lora, base: Path, into: Path) -> None:
+def _write(lora: Lora, base: Path, weights: str, into: Path) -> None:
     source = find_transformer(base)
     if not has_safetensors(source):
         raise ModelError(
@@ -56,6 +64,10 @@ def _write(lora: Lora, base: Path, into: Path) -> None:
         )
     stored, transposed = read_weights(source), stores_transposed(config)
     fit = fit_adapter(lora, stored, base.name, transposed=transposed)
+    if lora.trained_on not in ("", weights):
+        raise ModelError(
+            f"{lora.name} was trained on other weights than those of {base.name}{say_base(lora)}.", hint=RIGHT_BASE
+        )
     _refuse_tied(lora, fit, config, base.name, any(name.endswith("lm_head.weight") for name in stored))
     own_modules = has_modules(lora.folder)
     _copy(source if own_modules else base, into, leave=source)

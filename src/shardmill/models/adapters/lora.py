@@ -17,6 +17,8 @@ from shardmill.models.folder import read_json
 from shardmill.models.networks.stored import StoredWeights
 
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# The digest of the weights that an adapter was trained on, in the metadata of its own: `train --lora` says it.
+TRAINED_ON = "trained_on"
 _PREFIX = "base_model.model."
 _READ = {
     *("peft_type", "base_model_name_or_path", "task_type", "r", "lora_alpha", "use_rslora", "rank_pattern"),
@@ -57,13 +59,15 @@ class WeightChange:
 class Lora:
     """An adapter: the `changes` by the weight's name in the model that it was trained on, called `base`.
 
-    `head` is the end of that model's architecture if it was a classifier.
+    `head` is the end of that model's architecture if it was a classifier; `trained_on` is the digest of its weights, if
+    that is known.
     """
 
     folder: Path
     base: str
     head: str
     fan_in_fan_out: bool
+    trained_on: str
     stored: StoredWeights
     changes: Mapping[str, WeightChange] = field(default_factory=dict)
 
@@ -109,7 +113,8 @@ def read_lora(folder: Path) -> Lora:
     stored = StoredWeights(folder / WEIGHTS)
     changes = _changes(folder, said, stored)
     base = str(said.get("base_model_name_or_path") or "")
-    return Lora(folder, base, _head(said), bool(said.get("fan_in_fan_out")), stored, changes)
+    trained_on = stored.metadata.get(TRAINED_ON, "")
+    return Lora(folder, base, _head(said), bool(said.get("fan_in_fan_out")), trained_on, stored, changes)
 
 
 def _head(said: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from shardmill.models.networks.stored import Reals, StoredWeights, read_weights
 
 # Families whose linear layers store a weight as (in, out).
 _TRANSPOSED = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer"}
-_FITS = "Pass the model that the adapter was trained on: --model BASE --adapter FOLDER."
+RIGHT_BASE = "Pass the model that the adapter was trained on: --model BASE --adapter FOLDER."
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,17 @@ def fit_adapter(lora: Lora, base: StoredWeights, model: str, *, transposed: bool
         _check_shape(lora, change, base.shape(there), model, transposed=transposed)
     if lost := [name for name, change in missing.items() if change.a or change.bias or not lora.head]:
         raise ModelError(
-            f"{lora.name} has {lost[0]}, which {model} does not have{_said(lora)}.",
-            hint="If its input and output embeddings are one, merge with peft. " * ("lm_head" in lost[0]) + _FITS,
+            f"{lora.name} has {lost[0]}, which {model} does not have{say_base(lora)}.",
+            hint="If its input and output embeddings are one, merge with peft. " * ("lm_head" in lost[0]) + RIGHT_BASE,
         )
     if not any(change.a for change in changes.values()):
-        raise ModelError(f"{lora.name} adapts no weight of {model}{_said(lora)}.", hint=_FITS)
+        raise ModelError(f"{lora.name} adapts no weight of {model}{say_base(lora)}.", hint=RIGHT_BASE)
     return AdapterFit(
         changes, {name: change.whole for name, change in missing.items()}, max(prefixes, key=len) if missing else ""
     )
 
 
-def _said(lora: Lora) -> str:
+def say_base(lora: Lora) -> str:
     return f" (the adapter names {lora.base} as its base)" if lora.base else ""
 
 
@@ -93,8 +93,8 @@ def _check_shape(lora: Lora, change: WeightChange, there: tuple[int, ...], model
     if tuple(seen) != tuple(there):
         raise ModelError(
             f"{lora.name} does not fit {model}: {change.module} is {_show(there)} there, and the adapter is made for "
-            f"{_show(seen)}{_said(lora)}.",
-            hint=_FITS,
+            f"{_show(seen)}{say_base(lora)}.",
+            hint=RIGHT_BASE,
         )
 
 

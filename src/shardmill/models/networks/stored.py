@@ -31,6 +31,7 @@ class StoredWeights(Mapping[str, Reals]):
     def __init__(self, *files: Path) -> None:
         self._places: dict[str, tuple[NDArray[np.uint8], dict[str, Any]]] = {}
         self._maps: list[mmap.mmap] = []
+        self.metadata: dict[str, str] = {}
         for path in files:
             self._map(path)
 
@@ -44,7 +45,9 @@ class StoredWeights(Mapping[str, Reals]):
             head = json.loads(data[8:start].tobytes())
             body = data[start:]
             for name, said in head.items():
-                if name != "__metadata__":
+                if name == "__metadata__":
+                    self.metadata |= said
+                else:
                     first, last = said["data_offsets"]
                     if not 0 <= first <= last <= len(body):
                         raise ValueError(f"{name} ends beyond the file")

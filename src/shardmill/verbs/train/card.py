@@ -30,6 +30,7 @@ def write_card(pairs: Pairs, done: Outcome, model: str, versions: Mapping[str, s
         "## Use",
         '```python\nfrom sentence_transformers import SentenceTransformer\n\nmodel = SentenceTransformer("model")\n```',
         "```\nshardmill embed docs.jsonl --text body --model RUN/model --out runs/docs\n```",
+        "" if options.lora is None else "`adapter` has the LoRA adapter alone, as PEFT reads it; here it is merged.",
         f"Made with {', '.join(f'{name} {version}' for name, version in versions.items())}.",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from shardmill.core.errors import ModelError
-from shardmill.models.adapters.lora import SETTINGS, WEIGHTS
+from shardmill.models.adapters.lora import SETTINGS, TRAINED_ON, WEIGHTS
 
 # Where the adapter is in the folder of the trained model.
 ADAPTER = "adapter"
@@ -66,8 +66,8 @@ class TrainedAdapter:
             for name, inner in found:
                 self._put(name, LoraLinear(inner, rank, alpha / rank).to(inner.weight.device))
 
-    def write(self, folder: Path, base: str) -> None:
-        """Write the factors that learnt; `base` is the name of the model that they belong to."""
+    def write(self, folder: Path, base: str, digest: str) -> None:
+        """Write the factors that learnt; `base` names the model that they belong to, `digest` its weights."""
         folder.mkdir(parents=True, exist_ok=True)
         learnt = {name: each for name, each in self._layers() if each.lora_b.requires_grad}
         tensors = {
@@ -75,7 +75,7 @@ class TrainedAdapter:
             for name, each in learnt.items()
             for part, factor in (("lora_A", each.lora_a), ("lora_B", each.lora_b))
         }
-        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt", TRAINED_ON: digest})
         said: dict[str, Any] = {
             "base_model_name_or_path": base,
             "bias": "none",

@@ -84,6 +84,11 @@ class TrainTask(LongTask):
         too_long = [width for width in self.options.dims if width > longest]
         if too_long:
             raise SpecError(f"{self._location.name} has {longest} dimensions, not {too_long[0]}.", hint="Lower --dims.")
+        if self.options.lora and self._location.adapter:
+            raise SpecError(
+                f"{self.options.model} is an adapter itself, beside whose factors no others can be trained.",
+                hint="Pass its base model with --model, or leave out --lora.",
+            )
         said = {"model": self._location.name, **self._location.digests(), "training": _REVISION}
         if self.options.hard_negatives:
             said["negatives"] = read_record(self.options.hard_negatives).digest
@@ -198,7 +203,8 @@ class TrainTask(LongTask):
         given = pairs.prompts if self.options.prompts else ()
         with scratch_folder() as folder:
             if network.adapter is not None:
-                network.adapter.write(folder / ADAPTER, origin.hub or self.options.model)
+                weights = origin.digests()["weights"]
+                network.adapter.write(folder / ADAPTER, origin.hub or self.options.model, weights)
                 network.adapter.merge()
             write_model(network, self._location.path, folder, given, card)
             context.publish(folder)

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardmill.core.errors import SpecError
+from shardmill.core.errors import ModelError, SpecError
 from shardmill.models.embedder import TextEmbedder
+from shardmill.models.location import find_model
 from shardmill.tasks.params import read_params
 from shardmill.verbs.train.params import TrainParams
+from shardmill.verbs.train.task import TrainTask
 from tests.support.libraries import needed
 from tests.support.training import CPU, MemoryContext, a_model, a_network, pairs_of, topic_pairs
 
@@ -66,7 +68,8 @@ def test_the_model_and_the_adapter_on_its_base_are_the_same(folder: Path, tmp_pa
     trained.run()
     network, texts = trained.network, ["the river", "a castle and so on", ""]
     learnt = network.embed([("", text) for text in texts]).numpy()
-    network.adapter.write(tmp_path / "model" / "adapter", str(folder))
+    digest = find_model(str(folder)).digests()["weights"]
+    network.adapter.write(tmp_path / "model" / "adapter", str(folder), digest)
     network.adapter.merge()
     write_model(network, folder, tmp_path / "model", (), "# Card\n")
     vectors = []
@@ -81,6 +84,11 @@ def test_the_model_and_the_adapter_on_its_base_are_the_same(folder: Path, tmp_pa
     assert (said["peft_type"], said["r"], said["lora_alpha"]) == ("LORA", RANK, ALPHA)
     stored = load_file(tmp_path / "model" / "model.safetensors")
     assert stored.keys() == load_file(folder / "model.safetensors").keys()
+    with pytest.raises(ModelError, match=r"adapter was trained on other weights than those of model \(.*base"):
+        find_model(str(tmp_path / "model"), str(tmp_path / "model" / "adapter"))
+    task = TrainTask(model=str(tmp_path / "model" / "adapter"), columns=("a", "b"), lora=2)
+    with pytest.raises(SpecError, match="is an adapter itself"):
+        task.fingerprint()
 
 
 def test_peft_reads_the_adapter(folder: Path, tmp_path: Path) -> None:
@@ -88,7 +96,7 @@ def test_peft_reads_the_adapter(folder: Path, tmp_path: Path) -> None:
     transformers = needed("transformers")
     trained = loop(folder, MemoryContext())
     trained.run()
-    trained.network.adapter.write(tmp_path / "adapter", str(folder))
+    trained.network.adapter.write(tmp_path / "adapter", str(folder), "")
     model = peft.PeftModel.from_pretrained(transformers.AutoModel.from_pretrained(folder), tmp_path / "adapter")
     merged = model.merge_and_unload().state_dict()
     trained.network.adapter.merge()

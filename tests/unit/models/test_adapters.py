@@ -141,6 +141,10 @@ def test_an_adapter_finds_its_base_and_says_what_it_was_made_of(base: Path, tmp_
         ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens"),
         ({"layer_replication": [[0, 1]]}, "layer_replication"),
         ({"r": 8}, "contradicts itself"),
+        ({"r": None}, "no rank or alpha that is a number"),
+        ({"lora_alpha": "much"}, "no rank or alpha that is a number"),
+        ({"rank_pattern": [1]}, "no rank or alpha that is a number"),
+        ({"alpha_pattern": {"(": 1}}, "no rank or alpha that is a number"),
     ],
 )
 def test_what_cannot_be_merged_is_refused_by_name(
@@ -173,6 +177,14 @@ def test_what_is_no_adapter_is_refused(base: Path, tmp_path: Path) -> None:
         find_model(str(adapter), str(adapter))
     with pytest.raises(ModelError, match=r"bert has no adapter_config\.json"):
         find_model(str(base), str(base))
+    factors = load_file(adapter / "adapter_model.safetensors")
+    save_file({name: each * float("nan") for name, each in factors.items()}, adapter / "adapter_model.safetensors")
+    with pytest.raises(ModelError, match=r"query\.weight has NaN or infinity when adapter is merged"):
+        find_model(str(base), str(adapter))
+    whole = (adapter / "adapter_model.safetensors").read_bytes()
+    (adapter / "adapter_model.safetensors").write_bytes(whole[:-10])
+    with pytest.raises(ModelError, match="cannot be read"):
+        find_model(str(base), str(adapter))
     (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
     with pytest.raises(ModelError, match=r"only adapter_model\.bin"):
         find_model(str(base), str(adapter))

@@ -193,13 +193,13 @@ def _change(
     magnitude = own.get("lora_magnitude_vector", "")
     if any(len(shape) != 2 for shape in shapes) or (embedding and magnitude):
         raise ModelError(f"{folder.name} adapts {module}, which is no linear layer.", hint=_MERGE)
-    rank = int(_by_pattern(said.get("rank_pattern"), module, said.get("r", 8)))
-    if not shapes[0][0] == shapes[1][1] == rank:
+    rank = _by_pattern(folder, said, "rank_pattern", module, said.get("r", 8))
+    if not 0 < shapes[0][0] == shapes[1][1] == rank:
         raise ModelError(
-            f"{folder.name} contradicts itself: {module} has factors {shapes[0]} and {shapes[1]}, and rank {rank}.",
+            f"{folder.name} contradicts itself: {module} has factors {shapes[0]} and {shapes[1]}, and rank {rank:g}.",
             hint="Its files may be of two adapters: fetch it again.",
         )
-    alpha = float(_by_pattern(said.get("alpha_pattern"), module, said.get("lora_alpha", 8)))
+    alpha = _by_pattern(folder, said, "alpha_pattern", module, said.get("lora_alpha", 8))
     scale = alpha / (math.sqrt(rank) if said.get("use_rslora") else rank)
     name = f"{module}.weight"
     replaced = whole[name].whole if name in whole else ""
@@ -212,12 +212,15 @@ def _change(
     return made
 
 
-def _by_pattern(patterns: Any, module: str, usual: Any) -> Any:
+def _by_pattern(folder: Path, said: Mapping[str, Any], name: str, module: str, usual: Any) -> float:
     """The value of the first pattern that is the end of a module's name, as PEFT reads them."""
-    for pattern, value in (patterns or {}).items():
-        try:
-            if re.match(rf"(.*\.)?({pattern})$", module):
-                return value
-        except re.error as error:
-            raise ModelError(f"{SETTINGS} has the pattern {pattern!r}, which is none.", hint=_MERGE) from error
-    return usual
+    try:
+        patterns = dict(said.get(name) or {})
+        found = (value for pattern, value in patterns.items() if re.match(rf"(.*\.)?({pattern})$", module))
+        value = float(next(found, usual))
+    except (TypeError, ValueError, re.error) as error:
+        raise ModelError(
+            f"{folder / SETTINGS} gives {module} no rank or alpha that is a number: {error}.",
+            hint="Fetch the adapter again.",
+        ) from error
+    return value

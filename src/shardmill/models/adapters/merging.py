@@ -160,7 +160,16 @@ def write_merged(
 
 
 def _merging(base: StoredWeights, name: str, change: WeightChange, lora: Lora, transposed: bool) -> Callable[[], Reals]:
-    return lambda: merge(base[name], change, lora, transposed=transposed).astype("<f4", copy=False)
+    def merged() -> Reals:
+        made = merge(base[name], change, lora, transposed=transposed)
+        if not np.isfinite(made).all():
+            raise ModelError(
+                f"{name} has NaN or infinity when {lora.name} is merged into it.",
+                hint="The adapter's training may have diverged: take an earlier checkpoint.",
+            )
+        return made.astype("<f4", copy=False)
+
+    return merged
 
 
 def _write_head(file: BinaryIO, tensors: Mapping[str, tuple[str, tuple[int, ...], int]]) -> None:

@@ -213,9 +213,6 @@ def test_what_cannot_be_migrated_is_told(docs: Path, models: Path, tmp_path: Pat
         shardmill("migrate", docs, *new, "--queries", asked, "--query-text", "text", *ON_CPU),
         *(2, "no column 'text'"),
     )
-    assert_told(
-        shardmill("migrate", docs, *new, "--engine", "ssh", "--hosts", "a", *ON_CPU), 2, "do not see the edition"
-    )
     assert_told(shardmill("rollback", docs, "--edition", 7), 2, "no complete edition 7")
     assert not (docs / "editions").exists()
 

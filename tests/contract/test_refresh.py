@@ -648,8 +648,6 @@ def test_what_cannot_be_refreshed(tmp_path: Path, write_jsonl: Callable[..., Pat
     half = shardmill.prepare(spec_of(source), tmp_path / "half")
     with pytest.raises(NotComplete, match="are not done"):
         again(half.ledger.url)
-    with pytest.raises(UsageError, match="ssh"):
-        again(begin(spec_of(source), tmp_path / "run").ledger.url, changes={"engine": "ssh"})
 
 
 def test_a_changed_model_is_no_refresh(tmp_path: Path) -> None:

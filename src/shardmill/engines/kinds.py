@@ -20,7 +20,6 @@ SSH = EngineKind(
     end_workers="shardmill.engines.ssh.engine:end_workers",
     commands=(),
     own_files=("hosts",),
-    sees_editions=False,
     gpus_by="the hosts file (gpus = [0, 2])",
 )
 SLURM = EngineKind(
@@ -56,5 +55,4 @@ POOL = EngineKind(
     engine="shardmill.engines.pool:PoolEngine",
     commands=(),
     detachable=True,
-    sees_editions=False,
 )

@@ -25,6 +25,7 @@ from shardmill.core.devices import cores
 from shardmill.core.errors import MissingExtra, StepFailed, StoreError, UsageError
 from shardmill.ledger import DONE, FAILED, Commit, Ledger, Step
 from shardmill.plan import WINDOW, Plan
+from shardmill.plan.salt import salt_of
 from shardmill.results.edition_rows import read_rows_of
 from shardmill.results.holders import forget_others
 from shardmill.results.merge import part_schema
@@ -34,7 +35,6 @@ from shardmill.results.turning_points import PointTurning, find_delivered
 from shardmill.results.windows import has_items
 from shardmill.sinks.address import open_delivery
 from shardmill.sinks.base import Delivery, Lot, Shipment
-from shardmill.sinks.digests import salt_of
 from shardmill.sinks.parquet import is_vector
 from shardmill.sinks.points.base import PointDelivery
 from shardmill.sources.ahead import ahead

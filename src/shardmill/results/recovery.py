@@ -11,8 +11,9 @@ import pyarrow as pa
 from shardmill.core.errors import SourceError, StaleResume, StoreError
 from shardmill.core.hashing import add_sums, sum_hashes
 from shardmill.ledger import Commit, Ledger
+from shardmill.plan.salt import salt_of
 from shardmill.results.items import StoredHashes
-from shardmill.sinks.digests import digest_items, hash_items, hash_kept, salt_of
+from shardmill.sinks.digests import digest_items, hash_items, hash_kept
 from shardmill.sinks.lineage import make_lineage
 from shardmill.sinks.parquet import read_part
 from shardmill.sources import Fields, open_source

@@ -16,13 +16,14 @@ import numpy as np
 from shardmill.core.console import Bar
 from shardmill.ledger import Editions, Ledger
 from shardmill.plan import Plan, Shard
+from shardmill.plan.salt import salt_of
 from shardmill.results.items import hash_items_of
 from shardmill.results.recovery import recover_lineage
 from shardmill.run.changes import differences
 from shardmill.run.costs.cost import read_cost
 from shardmill.run.refreshed import Refreshed
 from shardmill.run.refreshes import note_compared, was_compared
-from shardmill.sinks.digests import digest_items, salt_of
+from shardmill.sinks.digests import digest_items
 from shardmill.sinks.items_index import EarlierItems
 from shardmill.sinks.lineage import Lineages
 from shardmill.sinks.whole import is_final

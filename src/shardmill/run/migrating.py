@@ -22,6 +22,7 @@ from shardmill.engines import find_kind
 from shardmill.engines.base import Engine
 from shardmill.ledger import MIGRATE, Editions, Ledger
 from shardmill.plan import Plan
+from shardmill.plan.salt import make_salt, salt_of
 from shardmill.plan.spec import Spec, make_execution
 from shardmill.plugins import check_packages, find_verb
 from shardmill.results.comparison import Comparison, Side, compare
@@ -41,7 +42,6 @@ from shardmill.run.planning import (
 from shardmill.run.refreshing import LEAST_LEFT, refuse_unfit, settle_base, shrunk
 from shardmill.run.reports.migration import write_comparison
 from shardmill.run.running import finish_run
-from shardmill.sinks.digests import make_salt, salt_of
 from shardmill.sinks.items_index import delete_index
 from shardmill.tasks import open_task
 

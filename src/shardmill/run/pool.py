@@ -17,7 +17,7 @@ from shardmill.core.console import say
 from shardmill.core.dialect import shell_command
 from shardmill.core.errors import Cure, Preempted, ShardmillError, UsageError
 from shardmill.engines.process import name_worker
-from shardmill.ledger import WANTED, Ledger
+from shardmill.ledger import WANTED, Editions, Ledger
 from shardmill.plan import Plan
 from shardmill.plan.spec import Execution, make_execution
 from shardmill.plugins import check_packages
@@ -120,8 +120,17 @@ class _Pool:
         except FileNotFoundError:
             raise UsageError(f"{self.folder}: no such folder.", hint="Give the folder that the runs are in.") from None
         with ThreadPoolExecutor(_ASKED_AT_ONCE) as asking:
-            found = [offer for offer in asking.map(self._find, places) if offer is not None]
+            found = [offer for offers in asking.map(self._find_all, places) for offer in offers]
         return sorted((offer for offer in found if offer.place not in self._left_out), key=lambda offer: offer.rank)
+
+    def _find_all(self, place: str) -> list[_Offer]:
+        """A run, and the edition of it that is being made: both may be wanted."""
+        offers = [self._find(place)]
+        if place in self._known:
+            editions = Editions(place)
+            if (newest := editions.highest()) > editions.current():
+                offers.append(self._find(editions.place(newest)))
+        return [offer for offer in offers if offer is not None]
 
     def _find(self, place: str) -> _Offer | None:
         """A run, if it is one and is wanted. Its plan is read only once: it may name a million shards."""

@@ -19,6 +19,7 @@ from shardmill.engines import find_kind
 from shardmill.engines.base import Engine
 from shardmill.ledger import DONE, REFRESH, Editions, Ledger
 from shardmill.plan import Plan
+from shardmill.plan.salt import salt_of
 from shardmill.plan.spec import Spec, Work, make_execution
 from shardmill.plugins import check_packages, find_verb
 from shardmill.results.delivery import deliveries_of, shipment_of
@@ -32,7 +33,6 @@ from shardmill.run.refreshed import Refreshed
 from shardmill.run.refreshes import note_behind, note_summary, recorded
 from shardmill.run.running import finish_run
 from shardmill.run.status.state import read_status
-from shardmill.sinks.digests import salt_of
 from shardmill.sinks.items_index import count_known, delete_index
 from shardmill.sinks.lineage import Lineages
 from shardmill.tasks import open_task

@@ -20,6 +20,7 @@ from shardmill.core.functions import changed_parts
 from shardmill.core.fusion import Mode
 from shardmill.models.golden import lowest_of_many, lowest_rounded
 from shardmill.plan import NEW_NUMERICS, NUMERICS, new_numerics
+from shardmill.plan.salt import make_salt
 from shardmill.postgres import checking, reading
 from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.places import find_table, is_table
@@ -30,7 +31,7 @@ from shardmill.results.drawn import power, sample_size
 from shardmill.results.reference import name_reference
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.search import check_searchable, embed_queries, refuse_empty
-from shardmill.sinks.digests import digest_items, make_salt
+from shardmill.sinks.digests import digest_items
 from shardmill.tasks import open_here, open_task
 from shardmill.tasks.base import Task
 

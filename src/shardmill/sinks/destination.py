@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from shardmill.core.errors import SpecError
 from shardmill.plan import START, STOP, WINDOW, Plan
+from shardmill.plan.salt import salt_of
 from shardmill.plan.spec import Work
 from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.links import Reference
 from shardmill.postgres.presets import Field, TablePreset, find_preset
 from shardmill.postgres.target import Conflict, TableColumn, Target, quoted
 from shardmill.postgres.types import sql_type
-from shardmill.sinks.digests import salt_of
 from shardmill.sinks.parquet import is_vector
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from itertools import repeat
 from typing import Any
 
@@ -14,15 +13,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmill.core.hashing import Hashes, bind, hash_column, hash_rows, mix
-from shardmill.plan import Plan
 from shardmill.sinks.parquet import restore_missing
 
 # The column of a table with the digest of what a row is made from.
 TEXT_DIGEST = pa.field("text_digest", pa.binary())
 _BYTES = 16
 _NO_FIELDS = b"null"
-# Where a model is and how it is reached. Which model it is, the task's fingerprint says.
-_PLACES = ("model", "endpoint", "key_variable")
 
 
 def digest_items(texts: pa.Array, fields: pa.RecordBatch | None = None, salt: bytes = b"") -> pa.Array:
@@ -72,17 +68,6 @@ def hash_contents(made: pa.RecordBatch, kept_hashes: Hashes) -> Hashes:
 def place_rows(contents: Hashes, items: NDArray[np.int64], numbers: NDArray[np.int64]) -> Hashes:
     """The hashes of rows, each at the place of its item and with its number in the item."""
     return bind(bind(contents, numbers), items)
-
-
-def make_salt(task: str, params: Mapping[str, Any], fingerprint: Mapping[str, str]) -> bytes:
-    """What all rows of a task depend on besides their items: its parameters and its model."""
-    own = {name: value for name, value in params.items() if name not in _PLACES}
-    return hashlib.sha256(_encode([task, own, dict(fingerprint)])).digest()
-
-
-def salt_of(plan: Plan) -> bytes:
-    """The salt of all rows of a plan."""
-    return make_salt(plan.work.task, plan.work.params, plan.fingerprint)
 
 
 def _encode(value: Any) -> bytes:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shardmill.core.hashing import Hashes
 from shardmill.ledger import Commit, Editions, Ledger
 from shardmill.plan import ITEM, WINDOW
-from shardmill.sinks.digests import salt_of
+from shardmill.plan.salt import salt_of
 from shardmill.sinks.items_index import EarlierItems
 from shardmill.sinks.lineage import Lineages, Recover
 from shardmill.sinks.parquet import restore_missing

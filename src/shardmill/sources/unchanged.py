@@ -50,7 +50,7 @@ def is_doubtful(was: SourceFile, now: SourceFile) -> bool:
 def find_unchanged(before: Plan, new: Plan) -> dict[int, int]:
     """The shards of a plan whose items are those of a shard of the plan before, with the number of that one."""
     there = {_span(shard): shard.index for shard in before.shards}
-    found, were = {}, _find_files(before, new.work, new.stat)
+    found, were = {}, find_same_files(before, new.work, new.stat)
     for shard in new.shards:
         first = were.get(shard.file, -1)
         numbers = range(shard.files)
@@ -69,7 +69,7 @@ def cut_as_before(
     open_files: Callable[[SourceStat], Source], stat: SourceStat, work: Work, before: Plan, target: int
 ) -> list[Shard]:
     """The shards of a source; files that are as they were before are cut as they were, and all others anew."""
-    are = {was: now for now, was in _find_files(before, work, stat).items()}
+    are = {was: now for now, was in find_same_files(before, work, stat).items()}
     shards: list[Shard] = []
     covered: set[int] = set()
     for shard in before.shards:
@@ -108,7 +108,7 @@ def _span(shard: Shard) -> tuple[int, int, int, int, int]:
     return shard.file, shard.files, shard.start, shard.stop, shard.before
 
 
-def _find_files(before: Plan, work: Work, stat: SourceStat) -> dict[int, int]:
+def find_same_files(before: Plan, work: Work, stat: SourceStat) -> dict[int, int]:
     """The files that are as they were, by their numbers: of each, the one that it had."""
     if not _reads_alike(before, work, stat):
         return {}

@@ -12,11 +12,11 @@ from shardmill.core.errors import too_many_errors
 from shardmill.core.telemetry import open_trace
 from shardmill.ledger import Commit, Editions, Ledger
 from shardmill.plan import Plan
+from shardmill.plan.salt import salt_of
 from shardmill.plan.spec import ErrorLimit
 from shardmill.results.recovery import recover_lineage
 from shardmill.sinks.address import find_writer
 from shardmill.sinks.base import Sink, SinkContext
-from shardmill.sinks.digests import salt_of
 from shardmill.sinks.earlier import EarlierRows
 from shardmill.sinks.parquet import StagedPart, part_schema
 from shardmill.sinks.whole import WholeShard

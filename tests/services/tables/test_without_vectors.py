@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from shardmill.core.errors import DatabaseError, SpecError, StaleResume, UsageError
+from shardmill.plan.salt import make_salt
 from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import Run, start
 from shardmill.run.loading import place_of
 from shardmill.run.table import Table
-from shardmill.sinks.digests import digest_items, make_salt
+from shardmill.sinks.digests import digest_items
 from shardmill.testing import InProcessEngine, crash_at
 from tests.support import corpora
 from tests.support.cli import Cli

@@ -11,6 +11,7 @@ from shardmill.core.console import say
 from shardmill.core.devices import Device
 from shardmill.core.errors import HostLost, SpecError
 from shardmill.engines.base import check_options
+from shardmill.engines.ssh.at_home.earlier import find_earlier
 from shardmill.engines.ssh.at_home.environment import check_look, used_gpus
 from shardmill.engines.ssh.at_home.home import Home
 from shardmill.engines.ssh.at_home.host import folder_name
@@ -70,6 +71,9 @@ class SshEngine:
         check_reach(home.plan, self._cluster.shared, is_url(ledger.url))
         if not common and not self.quiet:
             self._announce(home.plan)
+            if (earlier := find_earlier(ledger, home.plan)) is not None and (parts := earlier.parts()):
+                size = sum(path.stat().st_size for path in parts.values())
+                say(f"Each host is sent the edition before ({size / _MIB:,.0f} MiB), to take its rows over.")
         placement = SshPlacement(home, self._cluster, self._execution, common=common, quiet=self.quiet)
         placement.start()
         return placement

@@ -15,6 +15,7 @@ import asyncssh
 
 from shardmill.core.errors import HostError, HostLost, ShardmillError, StoreError, WorkerFailed
 from shardmill.engines.process import handed_on
+from shardmill.engines.ssh.at_home.earlier import find_earlier, path_in_run
 from shardmill.engines.ssh.at_home.environment import check_look, prepare
 from shardmill.engines.ssh.at_home.home import FINISH, Home, Share, is_plain_name
 from shardmill.engines.ssh.at_home.link import Link, connect, lost
@@ -125,6 +126,7 @@ class HostAtWork:
                 pass
         plan = self._home.plan
         self._folder = f"{found.work}/runs/{folder_name(plan)}"
+        self._run = f"{self._folder}{path_in_run(self._home.ledger)}"
         if not self._common:
             await self._adopt(link)
         self.looked_up.set()
@@ -134,15 +136,17 @@ class HostAtWork:
         there = None
         settings = self._execution.model_dump(mode="json")
         if not self._common:
-            branch, whole = self._uploads.lay_out(found.work, self._folder)
+            branch, whole = self._uploads.lay_out(found.work, self._folder, self._run)
             for copy in whole:
                 await self._uploads.send_whole(link, copy)
+            if (earlier := await asyncio.to_thread(find_earlier, self._home.ledger, plan)) is not None:
+                await self._uploads.send_earlier(link, earlier, branch, self._folder)
             there = json.dumps(branch.to_json())
             settings |= {"places": [f.place for f in branch.stat.files]}
         opened = await link.ask(
             "open",
             folder=self._folder,
-            run=self._home.ledger.url if self._common else self._folder,
+            run=self._home.ledger.url if self._common else self._run,
             host=self.host.name,
             plan=there,
             execution=settings,
@@ -162,7 +166,7 @@ class HostAtWork:
         """Keep the shards that were assigned to this host before home restarted or the connection broke."""
         with lost(self.host):
             try:
-                async with link.sftp.open(f"{self._folder}/hand.json", "rb", encoding=None) as file:
+                async with link.sftp.open(f"{self._run}/hand.json", "rb", encoding=None) as file:
                     hand = set(json.loads(await file.read())["shards"])
             except asyncssh.SFTPNoSuchFile:
                 hand = set()
@@ -288,7 +292,7 @@ class HostAtWork:
             record = await self._finished.get()
             shard = int(record["shard"])
             try:
-                settled = await self._home.fetch(link, self.share, self._folder, record)
+                settled = await self._home.fetch(link, self.share, self._run, record)
             except BaseException:
                 self._finished.put_nowait(record)
                 raise

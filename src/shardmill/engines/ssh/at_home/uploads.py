@@ -15,6 +15,7 @@ from typing import Any
 
 from shardmill.core.errors import HostError, SpecError
 from shardmill.core.ranges import Range, join, subtract
+from shardmill.engines.ssh.at_home.earlier import EarlierEdition
 from shardmill.engines.ssh.at_home.link import Link, lost
 from shardmill.plan import Plan
 from shardmill.sources.files import check_unchanged, file_name
@@ -25,6 +26,7 @@ from shardmill.store.clients import BUCKETS
 
 _PIECE_BYTES = 8 << 20
 _TRIES = 3
+_RECORDS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,11 @@ class Uploads:
         self._have: dict[str, list[Range]] = {}
         self._turn = asyncio.Lock()
 
-    def lay_out(self, work: str, folder: str) -> tuple[Plan, list[Copy]]:
-        """The plan with the host's paths, and the files that the host needs as a whole before it starts."""
+    def lay_out(self, work: str, folder: str, run: str = "") -> tuple[Plan, list[Copy]]:
+        """The plan with the host's paths, and the files that the host needs as a whole before it starts.
+
+        They go into `folder` there; the run is that, or the folder of an edition in it.
+        """
         plan, whole = self._plan, []
         files = []
         self._have.clear()
@@ -77,7 +82,7 @@ class Uploads:
             if file.index:
                 assert isinstance(self._store, LocalStore)
                 here = self._store.path(file.index)
-                whole.append(Copy(here, f"{folder}/{file.index}", here.stat().st_size))
+                whole.append(Copy(here, f"{run or folder}/{file.index}", here.stat().st_size))
         params, models = self._lay_out_params(work)
         work_there = plan.work.model_copy(update={"params": params})
         return replace(plan, work=work_there, stat=replace(plan.stat, files=tuple(files))), [*whole, *models]
@@ -102,6 +107,18 @@ class Uploads:
             return there
 
         return lay_out(self._plan.work.params), copies
+
+    async def send_earlier(self, link: Link, earlier: EarlierEdition, there: Plan, folder: str) -> None:
+        """Send what the run is made from: many small records at once, and each part as a file."""
+        held: dict[str, str] = {}
+        for key, data in await asyncio.to_thread(list, earlier.records(dict(enumerate(there.stat.files)))):
+            held[key] = data.decode()
+            if sum(map(len, held.values())) > _RECORDS_BYTES:
+                await link.ask("keep", folder=folder, records=held)
+                held = {}
+        await link.ask("keep", folder=folder, records=held)
+        for key, here in (await asyncio.to_thread(earlier.parts)).items():
+            await self.send_whole(link, Copy(here, f"{folder}/{key}", here.stat().st_size))
 
     async def send_whole(self, link: Link, copy: Copy) -> None:
         await self._send(link, copy, [(0, copy.size_bytes)])

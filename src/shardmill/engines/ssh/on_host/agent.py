@@ -26,6 +26,7 @@ from shardmill.engines.process import name_worker, worker_environment
 from shardmill.engines.ssh.on_host.seats import Seat, end, wait
 from shardmill.engines.stuck import find_stuck
 from shardmill.ledger import Assignment, Ledger, name_person
+from shardmill.store import LocalStore
 
 _END_S, _STOP_S = 2.0, 10.0
 _READ_BYTES = 1 << 20
@@ -73,6 +74,12 @@ class Agent:
         staged.write_text(json.dumps(known))
         os.replace(staged, _beside(file))
         return {"bad": bad}
+
+    def keep(self, folder: str, records: Mapping[str, str]) -> dict[str, Any]:
+        """Write small files of a run, such as the records of its edition before."""
+        for key, text in records.items():
+            LocalStore(Path(folder)).put(key, text.encode())
+        return {}
 
     # a run
 

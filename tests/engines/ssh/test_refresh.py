@@ -1,4 +1,4 @@
-"""A run is refreshed and migrated on SSH hosts: those that share no disk are sent the edition before."""
+"""A run is refreshed on SSH hosts: those that share no disk are sent the edition before."""
 
 from __future__ import annotations
 

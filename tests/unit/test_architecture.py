@@ -67,6 +67,7 @@ FUNCTIONS = {
     "migrate",
     "audit",
     "embed",
+    "embed_sparse",
     "load",
     "prepare",
     "start",

@@ -117,6 +117,9 @@ class PackedEncoder(Encoder):
                 attention_mask=torch.ones_like(sent_ids)[None],
                 return_dict=True,
             ).last_hidden_state
+        if self._words is not None:
+            weights: Tensor = self._words(hidden[0], lengths)
+            return weights
         return pool_packed(hidden[0].float(), pack, self._pooling.modes, 0 if self._pooling.include_prompt else skip)
 
     def _positions(

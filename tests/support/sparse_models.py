@@ -1,4 +1,4 @@
-"""Tiny models of sparse vectors with random weights, in folders as transformers and sentence-transformers write them."""
+"""Tiny models of sparse vectors with random weights, as transformers and sentence-transformers write them."""
 
 from __future__ import annotations
 
@@ -31,24 +31,21 @@ def write_masked(folder: Path, family: str = "bert", **options: Any) -> Path:
     said = {"max_position_embeddings": 80, **({} if own is None else {"vocab_size": len(own)})}
     small = {} if family == "distilbert" else SMALL
     config = getattr(transformers, f"{prefix}Config")(**{**small, **said, **usual, **options})
-    model = transformers.AutoModelForMaskedLM
-    write_model(folder, config, kind=_Lowered(model), tokenizer=own, scale=3)
+    write_model(folder, config, kind=transformers.AutoModelForMaskedLM, tokenizer=own, scale=3)
+    _lower(folder, config.vocab_size)
     settings = folder / "tokenizer_config.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "model_max_length": TOKENS}))
     return folder
 
 
-class _Lowered:
-    """A model whose words have a negative bias: few logits are above 0, as in a trained model."""
-
-    def __init__(self, kind: Any) -> None:
-        self._kind = kind
-
-    def from_config(self, config: Any) -> Any:
-        model = self._kind.from_config(config)
-        with torch.no_grad():
-            model.get_output_embeddings().bias.fill_(-2.0)
-        return model
+def _lower(folder: Path, words: int) -> None:
+    """Give all words a negative bias: few logits are above 0, as in a trained model."""
+    model = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    ids = torch.randint(words, (4, 16), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+        model.get_output_embeddings().bias -= torch.quantile(logits.flatten()[:: max(1, logits.numel() // 10**6)], 0.98)
+    model.save_pretrained(folder)
 
 
 def write_splade(

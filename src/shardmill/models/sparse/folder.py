@@ -30,7 +30,7 @@ _TRANSFORMERS = ("MLMTransformer", "Transformer")
 _STRATEGIES, _ACTIVATIONS = ("max", "sum"), ("relu", "log1p_relu")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpladePooling(Pooling):
     """The weight of a word: log(1 + relu(logit)), its largest among the tokens of a text, or the sum of all (`sums`).
 
@@ -38,7 +38,7 @@ class SpladePooling(Pooling):
     folder with the weights of words in queries, if those are not run through the network.
     """
 
-    head: Head = Head("each", ())
+    head: Head
     sums: bool = False
     twice: bool = False
     most: int | None = None
@@ -89,7 +89,14 @@ def _masked(
     return ModelFolder(
         folder,
         config,
-        SpladePooling(("splade",), True, head, strategy == "sum", activation == "log1p_relu", most, query),
+        SpladePooling(
+            ("splade",),
+            head=head,
+            sums=strategy == "sum",
+            twice=activation == "log1p_relu",
+            most=most,
+            query=query,
+        ),
         (),
         words,
         max_tokens=sentence.get("max_seq_length"),

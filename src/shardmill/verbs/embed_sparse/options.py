@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shardmill.plan.shared import Keeping, ReadingTexts, Renewing, RunOptions, Storing, TakingPart
+from shardmill.plan.shared import Keeping, ReadingTexts, Renewing, RunOptions, TakingPart
 from shardmill.verbs.embed_sparse.params import EmbedSparseParams
 
 
-class EmbedSparseOptions(ReadingTexts, TakingPart, EmbedSparseParams, Storing, Keeping, RunOptions, Renewing):
+class EmbedSparseOptions(ReadingTexts, TakingPart, EmbedSparseParams, Keeping, RunOptions, Renewing):
     """What `embed-sparse` takes."""

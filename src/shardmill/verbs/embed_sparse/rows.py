@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,17 +9,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardmill.core.sparse import INDEX, KIND, RECORD, WEIGHT, sparse_field
 from shardmill.models.sparse.rows import SparseRows
 
-SPARSE, INDEX, WEIGHT = "sparse", "index", "weight"
-_RECORD = pa.struct([pa.field(INDEX, pa.int32(), nullable=False), pa.field(WEIGHT, pa.float32(), nullable=False)])
-KIND = pa.list_(pa.field("item", _RECORD, nullable=False))
-_METADATA = b"shardmill.sparse"
+SPARSE = "sparse"
 
 
 def output_schema(dims: int) -> pa.Schema:
     """The column, which says how many words the vocabulary has."""
-    return pa.schema([pa.field(SPARSE, KIND, metadata={_METADATA: json.dumps({"dims": dims}).encode()})])
+    return pa.schema([sparse_field(SPARSE, dims)])
 
 
 def make_column(rows: SparseRows, null: NDArray[np.bool_]) -> pa.Array:
@@ -28,7 +25,7 @@ def make_column(rows: SparseRows, null: NDArray[np.bool_]) -> pa.Array:
     kept = np.repeat(~null, rows.lengths)
     starts = np.concatenate([[0], np.cumsum(np.where(null, 0, rows.lengths))]).astype(np.int32)
     words, weights = pa.array(rows.words[kept]), pa.array(rows.weights[kept])
-    records = pa.StructArray.from_arrays([words, weights], fields=list(_RECORD))
+    records = pa.StructArray.from_arrays([words, weights], fields=list(RECORD))
     offsets = pa.array(starts, pa.int32())
     return pa.ListArray.from_arrays(offsets, records, type=KIND, mask=pa.array(null) if null.any() else None)
 

@@ -638,10 +638,6 @@ def embed_sparse(
     prompt: str | None = None,
     max_tokens: int | None = None,
     max_active_dims: int | None = None,
-    to: str | None = None,
-    table: str | None = None,
-    mode: Literal["update", "skip", "fail"] | None = None,
-    changed_only: bool = False,
     id: str | Sequence[str] | None = None,
     keep: str | Sequence[str] | None = None,
     engine: str | None = None,
@@ -685,10 +681,6 @@ def embed_sparse(
     prompt: The name of one of the model's prompts, or a text to put first.
     max_tokens: Tokens of a text at most. Default: the model's limit.
     max_active_dims: Keep the N words with the largest weights of a text. Default: the model's limit, or all.
-    to: postgresql://USER@HOST/DATABASE or embedded:PATH.
-    table: The table: name or schema.name. Created if missing.
-    mode: If the key already exists: update, skip or fail. Default: update.
-    changed_only: Make only rows that are new, or made from something new.
     id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.

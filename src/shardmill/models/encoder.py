@@ -66,6 +66,7 @@ class Encoder:
         self._pooling = folder.pooling
         self._steps = folder.steps
         self._model: Any
+        self._words: Any
         self._layers: list[nn.Module]
         with quiet(), memory_guard():
             if loaded is not None:

@@ -64,6 +64,7 @@ class SparseEmbedder(TextEmbedder):
 
     @property
     def batch_budget(self) -> int:  # type: ignore[override]
+        """The most tokens of a batch."""
         return min(self._batch_budget, _MOST_TOKENS)
 
     @batch_budget.setter

@@ -5,7 +5,7 @@ A folder may have two routes, one for documents and one for queries, which are t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def read_sparse_folder(root: Path) -> ModelFolder:
     kinds = [_kind(module.get("type", "")) for module in listed]
     folders = [inside(root, str(module.get("path", ""))) for module in listed]
     most = read_json(root / "config_sentence_transformers.json", missing={}).get("max_active_dims")
-    query = None
+    query: Path | None = None
     if kinds == ["Router"]:
         kinds, folders, query = _documents(root, folders[0])
     if len(kinds) != 2 or kinds[0] not in _TRANSFORMERS or kinds[1] != "SpladePooling":
@@ -112,7 +112,7 @@ def _kind(said: str) -> str:
     return name if package.startswith("sentence_transformers") else str(said)
 
 
-def _documents(root: Path, router: Path) -> tuple[Sequence[str], Sequence[Path], Path | None]:
+def _documents(root: Path, router: Path) -> tuple[list[str], list[Path], Path | None]:
     """The modules of documents, and the folder with the weights of queries if those have others."""
     said = read_json(router / "router_config.json")
     types, routes = said.get("types", {}), said.get("structure", {})

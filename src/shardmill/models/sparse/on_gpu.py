@@ -16,11 +16,11 @@ from shardmill.models.sparse.rows import SparseRows
 
 def begin_on_gpu(encoder: Encoder, rows: Sequence[NDArray[np.int32]]) -> Callable[[], SparseRows]:
     """Start a batch and return a function that waits for its rows."""
-    begun, done = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begun, done = _event(), _event()
     with memory_guard(), torch.inference_mode():
-        begun.record()  # type: ignore[no-untyped-call]
+        begun.record()
         dense = encoder.vectors(rows)
-        done.record()  # type: ignore[no-untyped-call]
+        done.record()
 
     def fetch() -> SparseRows:
         # In the stream of the batches this would wait for the next one, too.
@@ -37,6 +37,10 @@ def begin_on_gpu(encoder: Encoder, rows: Sequence[NDArray[np.int32]]) -> Callabl
         return made
 
     return fetch
+
+
+def _event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 @cache

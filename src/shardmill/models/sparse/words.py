@@ -31,7 +31,8 @@ class WordHead(nn.Module):
         self.layers = nn.ModuleList()
         for linear, activation, norm in folder.pooling.head.steps:
             weight, bias = part_of(stored.__getitem__, linear)
-            layer = nn.Linear(*reversed(weight.shape), bias=bias is not None)
+            outputs, inputs = weight.shape
+            layer = nn.Linear(inputs, outputs, bias=bias is not None)
             _fill(layer.weight, weight)
             if bias is not None:
                 _fill(layer.bias, bias)

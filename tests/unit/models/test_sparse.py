@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from shardmill.core.errors import ModelError
+from shardmill.models.plain import PlainEncoder
+from shardmill.models.sparse.embedder import SparseEmbedder
 from shardmill.models.sparse.rows import SparseRows
 from shardmill.verbs.embed.task import EmbedTask
 from shardmill.verbs.embed_sparse.rows import distance, make_column
 from shardmill.verbs.embed_sparse.task import EmbedSparseTask
 from tests.support.classifiers import write_classifier
-from tests.support.sparse_models import write_masked, write_splade
+from tests.support.sparse_models import TEXTS, write_masked, write_splade
 from tests.support.tiny_models import bert, pooling, write_model
 
 DENSE = np.array([[0, 2, 0, 1, 3], [0, 0, 0, 0, 0], [5, 0, 5, 0, 5]], np.float32)
@@ -89,3 +91,23 @@ def test_what_is_not_supported(tmp_path: Path) -> None:
     config = other / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "funnel"}))
     refuse(EmbedSparseTask, other, "family funnel", "distilbert")
+
+
+@pytest.mark.parametrize("strategy", ["max", "sum"])
+def test_packed_and_in_pieces(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text alone, several at a time, a long one in pieces, padded, and in half precision."""
+    from shardmill.models.encoder import Encoder, torch
+    from shardmill.models.packed import PackedEncoder
+    from shardmill.models.sparse import words
+
+    embedder = SparseEmbedder(str(write_splade(tmp_path / "m", pooling=strategy)))
+    rows = [row for row in embedder.encode(TEXTS).rows if len(row)]
+    how = {"device": "cpu", "pad_id": embedder.tokenizer.pad_id}
+    plain = PlainEncoder(embedder.folder, pad_id=embedder.tokenizer.pad_id).encode(rows)
+    padded, packed = Encoder(embedder.folder, **how), PackedEncoder(embedder.folder, **how)
+    for tokens in (1 << 20, 30, 7):
+        monkeypatch.setitem(words._LOGITS, "cpu", tokens * embedder.dims)
+        for encoder in (padded, packed):
+            assert np.allclose(encoder.encode(rows), plain, atol=1e-4)
+    packed.cast(torch.bfloat16)
+    assert np.abs(packed.encode(rows) - plain).max() < 0.1 * plain.max()

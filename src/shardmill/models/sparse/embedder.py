@@ -83,15 +83,17 @@ class SparseEmbedder(TextEmbedder):
         return []
 
     def sparse_query(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The words of a search query and their weights, after the model's own query prompt only."""
+        """The words of a search query and their weights, after the model's own query prompt and with its own limit only."""
         tokens = self.tokenizer.encode([text], self.folder.prompts.get("query", ""))
         if tokens.bad or not len(tokens.rows[0]):
             raise ModelError(f"The text to search for cannot be read: {next(iter(tokens.bad.values()), 'no tokens')}.")
         if self.pooling.query is None:
-            return self.begin_sparse([tokens.rows[0]])().row(0)
-        words = np.unique(self.tokenizer.strip(tokens.rows[0]))
-        weights = self._query_weights[words]
-        return words[weights > 0], weights[weights > 0]
+            made = self.begin_sparse([tokens.rows[0]])()
+        else:
+            words = np.unique(self.tokenizer.strip(tokens.rows[0]))
+            weights = self._query_weights[words]
+            made = SparseRows.counted(words[weights > 0], weights[weights > 0], np.array([(weights > 0).sum()]))
+        return (made if self.pooling.most is None else made.heaviest(self.pooling.most)).row(0)
 
     @cached_property
     def _query_weights(self) -> NDArray[np.float32]:

@@ -16,12 +16,12 @@ from shardmill.models.folder import (
     Pooling,
     inside,
     pick_options,
-    read_heads,
     read_json,
     read_prompts,
     read_sentence_config,
     read_transformer_config,
 )
+from shardmill.models.heads import read_heads
 from shardmill.models.kinds import check_sparse
 from shardmill.models.networks.description import Head
 from shardmill.models.sparse.head import describe_words

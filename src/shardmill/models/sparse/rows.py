@@ -49,7 +49,7 @@ class SparseRows:
         return found
 
     def heaviest(self, most: int) -> SparseRows:
-        """The same rows with at most so many words each: those with the largest weights, of equal ones the first."""
+        """The same rows with at most `most` words each: those with the largest weights, of equal ones the first."""
         lengths = self.lengths
         if not len(lengths) or lengths.max() <= most:
             return self

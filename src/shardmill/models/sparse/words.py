@@ -91,7 +91,7 @@ def _fill(there: Tensor, given: NDArray[np.float32]) -> None:
 
 
 def _groups(lengths: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
-    """The first and the last but one of texts that have at most so many tokens together; a longer one is alone."""
+    """The first and the last but one of texts that have at most `most` tokens together; a longer one is alone."""
     first, tokens = 0, 0
     for i, length in enumerate(lengths.tolist()):
         if i > first and tokens + length > most:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardmill.core.devices import Device
 from shardmill.models.embedder import NOT_FINITE
@@ -131,6 +132,10 @@ class EmbedSparseTask(Task):
         """Start a batch and return a function that waits for its rows; the device works in the background."""
         fetch = self.embedder.begin_sparse(inputs)
         return lambda: self._make(fetch())
+
+    def sparse_query(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The words of a search query and their weights; only the model's own query prompt is put before `text`."""
+        return self.embedder.sparse_query(text)
 
     def _make(self, made: SparseRows) -> Output:
         bad = dict.fromkeys(made.not_finite(), NOT_FINITE)

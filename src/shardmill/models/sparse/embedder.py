@@ -83,7 +83,7 @@ class SparseEmbedder(TextEmbedder):
         return []
 
     def sparse_query(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The words of a search query and their weights, after the model's own query prompt and with its own limit only."""
+        """The words of a search query and their weights, with the model's own query prompt and limit."""
         tokens = self.tokenizer.encode([text], self.folder.prompts.get("query", ""))
         if tokens.bad or not len(tokens.rows[0]):
             raise ModelError(f"The text to search for cannot be read: {next(iter(tokens.bad.values()), 'no tokens')}.")

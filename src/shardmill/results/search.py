@@ -130,8 +130,9 @@ class SearchedRun:
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32] | list[SparseQuery]:
         """What `find` takes as `queries`, by the run's own model."""
         work, precise = self._plan.work, self._ledger.execution().get("precision") == "float32"
-        embed = _sparse_queries if self._is_sparse else embed_queries
-        return embed(work.task, work.params, texts, precise=precise, quiet=self.quiet)
+        if self._is_sparse:
+            return _sparse_queries(work.task, work.params, texts, precise=precise, quiet=self.quiet)
+        return embed_queries(work.task, work.params, texts, precise=precise, quiet=self.quiet)
 
     def find(
         self,

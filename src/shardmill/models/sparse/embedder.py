@@ -63,7 +63,7 @@ class SparseEmbedder(TextEmbedder):
         return made.replaced(again, SparseRows.of(self._exact.encode([rows[i] for i in again])))
 
     @property
-    def batch_budget(self) -> int:  # type: ignore[override]
+    def batch_budget(self) -> int:
         """The most tokens of a batch."""
         return min(self._batch_budget, _MOST_TOKENS)
 
@@ -91,8 +91,8 @@ class SparseEmbedder(TextEmbedder):
             made = self.begin_sparse([tokens.rows[0]])()
         else:
             words = np.unique(self.tokenizer.strip(tokens.rows[0]))
-            weights = self._query_weights[words]
-            made = SparseRows.counted(words[weights > 0], weights[weights > 0], np.array([(weights > 0).sum()]))
+            words = words[self._query_weights[words] > 0]
+            made = SparseRows(words, self._query_weights[words], np.array([0, len(words)]))
         return (made if self.pooling.most is None else made.heaviest(self.pooling.most)).row(0)
 
     @cached_property

@@ -45,4 +45,4 @@ def _event() -> Any:
 
 @cache
 def _stream(device: torch.device) -> Any:
-    return torch.cuda.Stream(device)
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

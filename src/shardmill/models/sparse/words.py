@@ -61,7 +61,8 @@ class WordHead(nn.Module):
             if stop - first > 1:
                 made[first:stop] = self._reduce(self._logits(states[begin : int(ends[stop - 1])]), counts)
                 continue
-            for piece in states[begin : int(ends[first])].split(max(1, _LOGITS[states.device.type] // self._words)):
+            alone, most = states[begin : int(ends[first])], max(1, _LOGITS[states.device.type] // self._words)
+            for piece in alone.split(most):  # type: ignore[no-untyped-call]
                 own = self._reduce(self._logits(piece), torch.tensor([len(piece)], device=states.device))[0]
                 made[first] = made[first] + own if self._pooling.sums else torch.maximum(made[first], own)
         return made if self._pooling.sums else self._to_weights(made)

@@ -29,7 +29,7 @@ from shardmill.bench.texts import mixed_texts
 from shardmill.core.devices import Device
 from shardmill.models.arithmetic import count_arithmetic
 from shardmill.models.embedder import TextEmbedder
-from shardmill.models.folder import read_heads
+from shardmill.models.heads import read_heads
 from shardmill.models.ragged import token_batches
 
 HEAD = ["model", "kernel", "docs/s", "tokens/s", "of the chip's peak", "clock, MHz", "most power, W"]

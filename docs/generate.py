@@ -119,7 +119,7 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 def _about(name: str, function: Callable[..., Any]) -> Iterator[str]:
     """The docstring of a function; of a verb, its options as a table."""
-    verb = find("verbs", name)
+    verb = find("verbs", name.replace("_", "-"))
     if verb is None or not verb.call:
         yield _text(function)
         return

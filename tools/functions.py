@@ -13,7 +13,7 @@ from pathlib import Path
 from shardmill.plan.options import Declared
 from shardmill.plugins import Verb, find
 from shardmill.plugins.builtin import BUILTIN
-from shardmill.run.function import docstring, is_flag, is_positional, python_options, returns, type_of
+from shardmill.run.function import docstring, function_name, is_flag, is_positional, python_options, returns, type_of
 
 FILE = Path(__file__).parents[1] / "src/shardmill/verbs/functions.py"
 HEAD = '''"""The verbs as functions. Generated from their options: python -m tools.functions"""
@@ -43,13 +43,13 @@ def render() -> str:
     verbs = [verb for verb in verbs if verb.call]
     places = sorted({verb.returns for verb in verbs})
     imports = "\n".join(f"    from {module} import {kind}" for module, _, kind in (p.partition(":") for p in places))
-    head = HEAD.format(imports=imports, names=", ".join(f'"{verb.name}"' for verb in verbs))
+    head = HEAD.format(imports=imports, names=", ".join(f'"{function_name(verb)}"' for verb in verbs))
     return head + "".join(f"\n\n{_function(verb)}" for verb in verbs)
 
 
 def _function(verb: Verb) -> str:
     options = python_options(verb)
-    lines = ["@checked", f"def {verb.name}("]
+    lines = ["@checked", f"def {function_name(verb)}("]
     for i, each in enumerate(options):
         if not is_positional(each) and (i == 0 or is_positional(options[i - 1])):
             lines.append("    *,")

@@ -21,6 +21,7 @@ from tests.support.llm_server import MODEL, llm_server
 from tests.support.monitored import monitor
 from tests.support.objectives import STUDY
 from tests.support.services import PostgresServer
+from tests.support.sparse_models import write_splade
 from tests.support.sshd import running_hosts
 from tests.support.summaries import NEWS, write_encoder
 from tests.support.training import a_model, topic_pairs
@@ -127,6 +128,8 @@ def test_texts_are_written_and_sorted_out(place: Path, verb: Cli) -> None:
     verb("summarize", news, "--text", "article", "--id", "id", "--model", encoder, *ON_CPU, "--out", short)
     classes = write_classifier(place / "classes")
     verb("classify", news, "--text", "article", "--model", classes, *ON_CPU, "--out", place / "runs" / "classes")
+    splade = write_splade(place / "splade")
+    verb("embed-sparse", news, "--text", "article", "--model", splade, *ON_CPU, "--out", place / "runs" / "sparse")
     with llm_server() as server:
         words = ["--template", "Translate: {article}", "--model", MODEL, "--endpoint", server.url]
         verb("generate", news, *words, "--out", place / "runs" / "french")

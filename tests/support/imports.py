@@ -84,7 +84,7 @@ def _brought(module: str) -> frozenset[str]:
 def verb_of(module: str) -> str:
     """The verb in whose folder a module is; "" if it is in none."""
     name = ".".join(module.split(".")[:3])
-    return name.rpartition(".")[2] if name.startswith("shardmill.verbs.") and is_package(name) else ""
+    return name.rpartition(".")[2].replace("_", "-") if name.startswith("shardmill.verbs.") and is_package(name) else ""
 
 
 def is_package(module: str) -> bool:

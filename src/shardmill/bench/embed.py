@@ -23,7 +23,8 @@ from shardmill.bench.texts import mixed_texts, own_texts, read_texts, write_text
 from shardmill.core.devices import gpus, parse_device
 from shardmill.core.errors import SourceError, UsageError, missing_extra
 from shardmill.models.arithmetic import count_arithmetic
-from shardmill.models.folder import read_folder, stored_shapes
+from shardmill.models.folder import read_folder
+from shardmill.models.heads import stored_shapes
 from shardmill.models.location import find_model
 from shardmill.models.names import MINILM
 from shardmill.run import Run

@@ -23,6 +23,7 @@ from shardmill.models.code import loading_options, may_run_code, refused_code
 from shardmill.models.compiling import compile_whole, eager_if
 from shardmill.models.folder import Dense, LayerNorm, ModelFolder, Normalize, Pooling, Step
 from shardmill.models.padding import padding_counts
+from shardmill.models.sparse.folder import SpladePooling
 from shardmill.models.unloadable import explain_loading, is_quantised
 
 _ENCODER_HALF = {"t5", "mt5", "umt5"}
@@ -67,14 +68,16 @@ class Encoder:
         self._steps = folder.steps
         self._by_length = padding_counts(folder.config)
         self._model: Any
+        self._words: Any
         self._layers: list[nn.Module]
         with quiet(), memory_guard():
             if loaded is not None:
-                self._model, self._layers = loaded._model, loaded._layers
+                self._model, self._layers, self._words = loaded._model, loaded._layers, loaded._words
                 self._model.set_attn_implementation(attention)
             else:
                 self._model = load_transformer(folder, attention).to(self._device)
                 self._layers = [load_step(step).to(self._device) for step in folder.steps]
+                self._words = load_words(folder, self._device)
         self.dtype = torch.float32
         self.clock = Clock()
         self._compiled = False
@@ -83,6 +86,7 @@ class Encoder:
         """Compute the transformer in `dtype` from now on."""
         with memory_guard():
             self._model = self._model.to(dtype)
+            self._words = None if self._words is None else self._words.to(dtype)
         self.dtype = dtype
 
     def compile(self) -> None:
@@ -179,6 +183,9 @@ class Encoder:
         mask = self._send(real.astype(np.int64))
         with eager_if(self._compiled and 1 in real.shape):
             hidden = self._model(input_ids=self._send(ids), attention_mask=mask, return_dict=True).last_hidden_state
+        if self._words is not None:
+            weights: Tensor = self._words(hidden[mask.bool()], lengths)
+            return weights
         return pool(hidden, mask, self._pooling, 0 if self._pooling.include_prompt else skip)
 
     def _send(self, array: NDArray[Any]) -> Tensor:
@@ -319,6 +326,15 @@ def load_weights(kind: Any, path: Path, config: Any, attention: str, dtype: torc
             hint="Its weights do not belong to its config.json: fetch it again.",
         )
     return model.eval()
+
+
+def load_words(folder: ModelFolder, device: torch.device) -> Any:
+    """The head of a masked language model, for weights of words; None for a model of dense vectors."""
+    if not isinstance(folder.pooling, SpladePooling):
+        return None
+    from shardmill.models.sparse.words import WordHead
+
+    return WordHead(folder).to(device).eval()
 
 
 def load_step(step: Step) -> nn.Module:

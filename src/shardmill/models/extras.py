@@ -6,15 +6,24 @@ from shardmill.core.errors import MissingExtra
 from shardmill.models import pair_networks
 from shardmill.models.backend import read_backend
 from shardmill.models.code import loading_options
-from shardmill.models.folder import read_folder
+from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.location import find_model
 from shardmill.models.networks.unknown import NotDescribed
 from shardmill.models.plain import read_network
+from shardmill.models.sparse.folder import read_sparse_folder
 
 
 def extras_of_encoder(model: str, gpu: bool, adapter: str | None = None) -> tuple[str, ...]:
     """What embeds texts: torch on a GPU, and on a CPU if the model cannot run without."""
-    folder = read_folder(find_model(model, adapter).path)
+    return _extras_of_folder(read_folder(find_model(model, adapter).path), gpu)
+
+
+def extras_of_sparse(model: str, gpu: bool) -> tuple[str, ...]:
+    """What makes sparse vectors of texts, likewise."""
+    return _extras_of_folder(read_sparse_folder(find_model(model).path), gpu)
+
+
+def _extras_of_folder(folder: ModelFolder, gpu: bool) -> tuple[str, ...]:
     if folder.static is not None:
         return ("light",)
     if gpu and folder.exported is None:

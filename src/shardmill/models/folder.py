@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ _SENTENCE_CONFIGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xl
 _PADDING = {"padding", "padding_side", "pad_to_multiple_of", "return_attention_mask", "return_tensors"}
 # Families that take no attention mask.
 _WITHOUT_MASK = {"fnet"}
+_TASK, _OUTPUT = "feature-extraction", "last_hidden_state"
 _WIDTH_KEYS = ("hidden_size", "d_model", "n_embd", "dim", "hidden_dim", "emb_dim")
 
 
@@ -134,7 +135,7 @@ def _plain_exported(root: Path, config: dict[str, Any], exported: Exported) -> M
 
 def _sentence_transformer(root: Path, listed: list[dict[str, str]]) -> ModelFolder:
     kinds = [_module_kind(module, root) for module in listed]
-    folders = [_inside(root, str(module.get("path", ""))) for module in listed]
+    folders = [inside(root, str(module.get("path", ""))) for module in listed]
     if kinds[:1] == ["StaticEmbedding"] and not {"Transformer", "Pooling", "StaticEmbedding"}.intersection(kinds[1:]):
         return _static_embedding(root, kinds, folders)
     if kinds[:2] != ["Transformer", "Pooling"] or kinds.count("Transformer") + kinds.count("Pooling") != 2:
@@ -156,24 +157,24 @@ def _sentence_transformer(root: Path, listed: list[dict[str, str]]) -> ModelFold
             )
         pooling, width = Pooling(()), made.width or _width(config, root)
         steps = [step for step in steps if isinstance(step, Normalize)]
-    sentence = _sentence_config(transformer)
+    sentence = read_sentence_config(transformer)
     return ModelFolder(
         transformer,
         config,
         pooling,
         tuple(steps),
         width,
-        **_read_prompts(root),
+        **read_prompts(root),
         max_tokens=sentence.get("max_seq_length"),
         lower_case=bool(sentence.get("do_lower_case")),
-        config_options=_options(sentence, "config_kwargs", "config_args"),
-        tokenizer_options=_options(sentence, "processor_kwargs", "tokenizer_args"),
+        config_options=pick_options(sentence, "config_kwargs", "config_args"),
+        tokenizer_options=pick_options(sentence, "processor_kwargs", "tokenizer_args"),
         exported=exported,
         chat=read_form(root.name, sentence),
     )
 
 
-def _read_prompts(root: Path) -> dict[str, Any]:
+def read_prompts(root: Path) -> dict[str, Any]:
     """What a folder says of prompts, and of the dimensions to keep."""
     whole = read_json(root / "config_sentence_transformers.json", missing={})
     prompts = {"query": "", "document": ""} | {k: v or "" for k, v in (whole.get("prompts") or {}).items()}
@@ -201,7 +202,7 @@ def _static_embedding(root: Path, kinds: Sequence[str], folders: Sequence[Path])
     said = read_json(folders[0] / "config.json", missing={})
     if said.get("model_type") == MODEL2VEC and set(kinds[1:]) <= {"Normalize", "Dropout"}:
         return _static(folders[0], said, ())
-    return _static(folders[0], {"model_type": KIND}, _read_steps(kinds[1:], folders[1:]), **_read_prompts(root))
+    return _static(folders[0], {"model_type": KIND}, _read_steps(kinds[1:], folders[1:]), **read_prompts(root))
 
 
 def _static(folder: Path, config: dict[str, Any], steps: Sequence[Step], **said: Any) -> ModelFolder:
@@ -223,7 +224,7 @@ def _module_kind(module: dict[str, str], root: Path) -> str:
     return name
 
 
-def _inside(root: Path, relative: str) -> Path:
+def inside(root: Path, relative: str) -> Path:
     folder = (root / relative).absolute()
     if ".." in Path(relative).parts or not folder.is_relative_to(root.absolute()):
         raise ModelError(f"{root.name}/modules.json points outside its folder: {relative!r}.")
@@ -234,7 +235,7 @@ def find_transformer(root: Path) -> Path:
     """The folder of a model's transformer: its own, or the one of the first module."""
     listed = read_json(root / "modules.json", missing=None)
     first = listed[0] if isinstance(listed, list) and listed else {}
-    return _inside(root, str(first.get("path", "")))
+    return inside(root, str(first.get("path", "")))
 
 
 def read_transformer_config(folder: Path) -> dict[str, Any]:
@@ -302,27 +303,6 @@ def _refuse_other_senses(folder: Path, config: dict[str, Any]) -> None:
         )
 
 
-def read_heads(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The name of every stored tensor, with its `dtype` and `shape`, from the heads of the files."""
-    for path in sorted(folder.glob("model*.safetensors")):
-        try:
-            with path.open("rb") as file:
-                head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        except (OSError, ValueError, MemoryError) as error:
-            raise ModelError(f"{path} cannot be read: {error}.", hint="Fetch the model again.") from error
-        yield from ((name, said) for name, said in head.items() if name != "__metadata__")
-
-
-def stored_shapes(folder: ModelFolder) -> Iterator[tuple[str, Sequence[int]]]:
-    """The name and the shape of every stored tensor of the transformer."""
-    if folder.exported is None:
-        yield from ((name, said["shape"]) for name, said in read_heads(folder.transformer))
-        return
-    for tensor in folder.exported.head.weights:
-        # Quantisation gives a tensor's numbers a longer name.
-        yield tensor.names[0].removesuffix("_quantized"), tensor.shape or ()
-
-
 def _width(config: dict[str, Any], root: Path) -> int:
     for part in (config, config.get("text_config") or {}):
         for key in _WIDTH_KEYS:
@@ -375,7 +355,7 @@ def _weights(folder: Path) -> Path:
     return path
 
 
-def _sentence_config(folder: Path) -> dict[str, Any]:
+def read_sentence_config(folder: Path, task: str = _TASK, output: str = _OUTPUT) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for name in _SENTENCE_CONFIGS:
         said = read_json(folder / f"sentence_{name}_config.json", missing={})
@@ -384,13 +364,13 @@ def _sentence_config(folder: Path) -> dict[str, Any]:
     ways = said.get("modality_config", {"text": {}})
     way = ways.get("message", ways.get("text", {}))
     usual = (
-        said.get("transformer_task", "feature-extraction") == "feature-extraction"
+        said.get("transformer_task", task) == task
         and way.get("method", "forward") == "forward"
-        and way.get("method_output_name", "last_hidden_state") == "last_hidden_state"
+        and way.get("method_output_name", output) == output
     )
     if not usual:
         raise ModelError(
-            f"{folder.name} uses an output other than last_hidden_state.",
+            f"{folder.name} uses an output other than {output}.",
             hint="shardmill supports models of texts whose tokens are pooled.",
         )
     processing = said.get("processing_kwargs") or {}
@@ -402,7 +382,7 @@ def _sentence_config(folder: Path) -> dict[str, Any]:
     return said
 
 
-def _options(said: dict[str, Any], *keys: str) -> dict[str, Any]:
+def pick_options(said: dict[str, Any], *keys: str) -> dict[str, Any]:
     found: dict[str, Any] = next((said[key] for key in keys if said.get(key)), {})
     return {k: v for k, v in found.items() if k != "trust_remote_code"}
 

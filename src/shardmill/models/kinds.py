@@ -10,15 +10,18 @@ from typing import Any
 from shardmill.core.errors import ModelError
 
 READER, RERANKER, CAUSAL = "ForQuestionAnswering", "ForSequenceClassification", "ForCausalLM"
-TAGGER = "ForTokenClassification"
+TAGGER, MASKED = "ForTokenClassification", "ForMaskedLM"
 _WITHOUT_VECTORS = (READER, RERANKER, TAGGER)
 _NAMES = {READER: "question-answering model", RERANKER: "cross-encoder", TAGGER: "token classifier"}
-_CLASSIFY = "shardmill classify --model"
+_CLASSIFY, _SPARSE = "shardmill classify --model", "shardmill embed-sparse --model"
+# Modules of sentence-transformers that make sparse vectors.
+_SPARSE_MODULES = ("MLMTransformer", "SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder")
 # The end of an architecture's name, and where a model of that kind fits.
 _FITS = (
     (READER, "shardmill answer --reader"),
     (RERANKER, "shardmill score --model` and `shardmill answer --rerank"),
     (TAGGER, _CLASSIFY),
+    (MASKED, _SPARSE),
     (CAUSAL, "shardmill generate --model"),
     ("ForConditionalGeneration", "shardmill summarize --model"),
     ("LMHeadModel", "shardmill generate --model"),
@@ -72,6 +75,38 @@ def refuse_reranker(folder: Path) -> None:
             f"{folder.name} makes no vectors: it is a re-ranker, which scores pairs of texts.",
             hint="It fits `shardmill score --model` and `shardmill answer --rerank`. Choose an embedding model.",
         )
+
+
+def refuse_sparse(folder: Path) -> None:
+    """Refuse a model of sparse vectors, as sentence-transformers saves it, where dense ones are wanted."""
+    if makes_sparse(folder):
+        raise ModelError(
+            f"{folder.name} makes sparse vectors, with a weight for each word of its vocabulary.",
+            hint=f"It fits `{_SPARSE}`. Choose an embedding model.",
+        )
+
+
+def makes_sparse(folder: Path) -> bool:
+    """Whether a folder of sentence-transformers has a module that makes sparse vectors."""
+    said = [folder / "modules.json", *folder.glob("*/router_config.json"), folder / "router_config.json"]
+    texts = [path.read_text(encoding="utf-8") for path in said if path.exists()]
+    return any(f'.{name}"' in text for text in texts for name in _SPARSE_MODULES)
+
+
+def check_sparse(folder: Path) -> None:
+    """Refuse a folder whose model makes no sparse vectors, and say which task it fits."""
+    found = "" if _has_modules(folder) else _architecture(folder)
+    if makes_sparse(folder) or found.endswith(MASKED):
+        return
+    fits = "shardmill embed --model" if _has_modules(folder) else _fitting(folder, found)
+    why = (
+        "its modules.json has no SpladePooling" if _has_modules(folder) else f"its architecture is {found or 'unknown'}"
+    )
+    raise ModelError(
+        f"{folder.name} makes no sparse vectors: {why}.",
+        hint=f"{f'It fits `{fits}`. ' if fits else ''}Pass a SparseEncoder, or a model whose architecture ends in "
+        f"{MASKED}.",
+    )
 
 
 def note_kind(folder: Path) -> str:

@@ -28,6 +28,8 @@ from shardmill.models.networks.int8 import Int8Graph
 from shardmill.models.networks.stored import Reals
 from shardmill.models.plain import CpuEncoder, Rows, pad, read_network
 from shardmill.models.pooling import Steps, pool
+from shardmill.models.sparse.folder import SpladePooling
+from shardmill.models.sparse.pooling import pool_logits
 
 _CAPABILITIES = {"BF16": "bf16", "FP16": "f16"}
 # The most that was measured: with 2 threads, 2 streams are at least as fast as 1.
@@ -111,7 +113,10 @@ class CompiledEncoder(CpuEncoder):
 
     def _pool(self, request: Any, mask: NDArray[np.int64], skip: int) -> Reals:
         """One vector per row of what a request computed."""
-        return pool(request.get_output_tensor().data, mask, self._pooling, skip)
+        made = request.get_output_tensor().data
+        if isinstance(self._pooling, SpladePooling):
+            return pool_logits(made, mask, self._pooling)
+        return pool(made, mask, self._pooling, skip)
 
 
 class Int8Encoder(CompiledEncoder):

@@ -126,6 +126,9 @@ class PackedEncoder(Encoder):
             ).last_hidden_state
         if not self._attends:
             self._check_attends(pack)
+        if self._words is not None:
+            weights: Tensor = self._words(hidden[0], lengths)
+            return weights
         return pool_packed(hidden[0].float(), pack, self._pooling.modes, 0 if self._pooling.include_prompt else skip)
 
     def _check_attends(self, pack: Pack) -> None:

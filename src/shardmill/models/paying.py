@@ -21,7 +21,7 @@ from shardmill.core.cache import Cache
 from shardmill.core.devices import Device, cpu_model
 from shardmill.core.errors import ShardmillError
 from shardmill.models.arithmetic import Arithmetic, count_arithmetic, count_layers
-from shardmill.models.folder import read_heads
+from shardmill.models.heads import read_heads
 from shardmill.models.memory import identify_weights
 from shardmill.plan.sizing.catalogue import load_catalogue
 

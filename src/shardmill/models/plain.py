@@ -6,6 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -20,6 +21,8 @@ from shardmill.models.networks.families import describe
 from shardmill.models.networks.stored import Reals, StoredWeights, read_weights
 from shardmill.models.networks.unknown import NotDescribed
 from shardmill.models.pooling import Steps, pool
+from shardmill.models.sparse.folder import SpladePooling
+from shardmill.models.sparse.pooling import ArrayWords
 
 Ints = NDArray[np.int64]
 Rows = Sequence[NDArray[np.int32]]
@@ -30,7 +33,10 @@ def read_network(folder: ModelFolder) -> tuple[EncoderNetwork, StoredWeights]:
     if may_run_code(folder.transformer):
         raise NotDescribed("it runs code of its own")
     weights = read_weights(folder.transformer)
-    return describe({**folder.config, **folder.config_options}, weights), weights
+    network = describe({**folder.config, **folder.config_options}, weights)
+    if isinstance(folder.pooling, SpladePooling):
+        network = replace(network, head=folder.pooling.head)
+    return network, weights
 
 
 class CpuEncoder(ABC):
@@ -63,7 +69,9 @@ class PlainEncoder(CpuEncoder):
     precision = "float32"
 
     def __init__(self, folder: ModelFolder, *, pad_id: int) -> None:
-        self._network = ArrayNetwork(*read_network(folder))
+        network, weights = read_network(folder)
+        self._words = ArrayWords(folder, weights) if isinstance(folder.pooling, SpladePooling) else None
+        self._network = ArrayNetwork(network if self._words is None else replace(network, head=None), weights)
         self._pooling, self._steps, self._pad_id = folder.pooling, Steps(folder.steps), pad_id
 
     def encode(self, rows: Rows, skip: int = 0) -> Reals:
@@ -73,7 +81,10 @@ class PlainEncoder(CpuEncoder):
 
     def _encode_one(self, row: NDArray[np.int32], skip: int) -> Reals:
         ids, mask = pad([row], self._pad_id)
-        return self._steps(pool(self._network(ids, mask), mask, self._pooling, skip))
+        hidden = self._network(ids, mask)
+        if self._words is not None:
+            return self._words(hidden[0])[None]
+        return self._steps(pool(hidden, mask, self._pooling, skip))
 
 
 def pad(rows: Rows, pad_id: int) -> tuple[Ints, Ints]:

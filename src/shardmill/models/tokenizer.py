@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from shardmill.core.errors import ModelError
 from shardmill.models.backend import open_backend
 from shardmill.models.chat import ChatForm, ChatTexts
-from shardmill.models.folder import ModelFolder, stored_shapes
+from shardmill.models.folder import ModelFolder
+from shardmill.models.heads import stored_shapes
 from shardmill.models.ragged import Ragged, ragged, starts_of
 from shardmill.models.words import Spelled, Words
 from shardmill.models.wordwise import find_cut, read_rule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Verbs with a folder of their own, in the order of lists.
 _RUNNING = (
-    *("embed", "load", "classify", "generate", "summarize", "answer", "score"),
+    *("embed", "load", "embed-sparse", "classify", "generate", "summarize", "answer", "score"),
     *("apply", "dedup", "train", "tune", "augment"),
     "run",
 )
@@ -22,7 +22,7 @@ _SCHEMES = ("run", "range", "postgresql", "mysql", "sqlite", "duckdb", "lance", 
 
 BUILTIN: dict[str, dict[str, str]] = {
     "verbs": {
-        **{name: f"shardmill.verbs.{name}:VERB" for name in _RUNNING},
+        **{name: f"shardmill.verbs.{name.replace('-', '_')}:VERB" for name in _RUNNING},
         "peek": "shardmill.verbs.peek:VERB",
         "refresh": "shardmill.verbs.refresh:VERB",
         "migrate": "shardmill.verbs.migrate:VERB",

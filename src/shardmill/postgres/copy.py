@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from shardmill.core.errors import DatabaseError
 from shardmill.postgres.types import sql_type
 
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -21,6 +22,8 @@ _TRAILER = b"\xff\xff"
 _EPOCH_DAYS = 10_957
 _EPOCH_US = _EPOCH_DAYS * 86_400_000_000
 _DIGEST_BYTES = 16
+# What pgvector stores of a sparse vector at most.
+_MOST_WEIGHTS = 16_000
 
 # OIDs of the types that have a binary encoding here; the header of an array names the type of its items.
 _OIDS = {
@@ -52,7 +55,7 @@ def sent_type(kind: pa.DataType) -> str:
 
 
 def encode(columns: Sequence[pa.Array], kinds: Sequence[str]) -> bytes:
-    """A complete COPY stream of columns of equal length; `kinds` are their SQL types, also `vector` and `halfvec`."""
+    """A complete COPY stream of columns of equal length; `kinds` are their SQL types, also those of pgvector."""
     rows = encode_rows(columns, kinds)
     start, stop = rows.offset, rows.offset + len(rows)
     offsets = np.frombuffer(rows.buffers()[1], np.int64)
@@ -109,6 +112,8 @@ def _encoder(kind: str) -> Encode:
         return lambda column: _arrays(column, kind.removesuffix("[]"))
     if kind in ("vector", "halfvec"):
         return lambda column: _masked(_vectors(column, kind, prefixed=False), column)
+    if kind.startswith("sparsevec("):
+        return lambda column: _masked(_sparse(column, int(kind[len("sparsevec(") : -1])), column)
     return _SCALARS[kind]
 
 
@@ -125,6 +130,29 @@ def _vectors(column: pa.FixedSizeListArray, kind: str, *, prefixed: bool) -> pa.
     with np.errstate(over="ignore"):
         made["numbers"] = flat.reshape(len(column), dims)
     return _slices(made)
+
+
+def _sparse(column: pa.ListArray, dims: int) -> pa.Array:
+    """pgvector's binary format: dimensions, how many numbers there are, an unused word, their indices, the numbers."""
+    sizes = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    if (most := int(sizes.max(initial=0))) > _MOST_WEIGHTS:
+        raise DatabaseError(
+            f"A sparse vector has {most:,} weights, and a sparsevec of pgvector holds {_MOST_WEIGHTS:,}.",
+            hint=f"Make the run with --max-active-dims {_MOST_WEIGHTS} or fewer.",
+        )
+    records = column.flatten()
+    head = np.zeros(len(column), [("dims", ">i4"), ("count", ">i4"), ("unused", ">i4")])
+    head["dims"], head["count"] = dims, sizes
+    indices = records.field(0).to_numpy(zero_copy_only=False).astype(">i4")
+    weights = records.field(1).to_numpy(zero_copy_only=False).astype(">f4")
+    return pc.binary_join_element_wise(_slices(head), _runs(indices, sizes), _runs(weights, sizes), _empty())
+
+
+def _runs(values: NDArray[Any], sizes: NDArray[np.int64]) -> pa.Array:
+    """The bytes of `sizes` elements of an array after one another."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64) * values.dtype.itemsize
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(sizes), [None, pa.py_buffer(offsets), data])
 
 
 def _arrays(column: pa.Array, item: str) -> pa.Array:

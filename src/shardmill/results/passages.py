@@ -122,7 +122,7 @@ def write_run_words(ledger: Ledger, plan: Plan, *, language: str = "", quiet: bo
         done, total = 0, sum(sizes[i] for i in missing)
         with Bar("indexing words", quiet=quiet) as bar:
             for i in missing:
-                with _renamed(paths[i]) as path:
+                with renamed(paths[i]) as path:
                     write_words(_read_texts(ledger, plan, groups[i]), path, rules)
                 done += sizes[i]
                 bar.count(done, total, "rows")
@@ -158,7 +158,7 @@ def _record(folder: Path, rules: WordRules, url: str, quiet: bool) -> None:
     """Say in the folder how its words are cut, once all of them are there."""
     if (read_rules(folder) or WordRules()) == rules:
         return
-    with _renamed(folder / RULES) as path:
+    with renamed(folder / RULES) as path:
         path.write_bytes(rules.encode())
     if rules.lacks_stems and not quiet:
         say(
@@ -218,16 +218,16 @@ def _write_group(
     done, words = folder / f"{name}.arrow", folder / f"{name}{rules.ending}{WORDS}"
     if done.exists():
         if not words.exists():
-            with _renamed(words) as path:
+            with renamed(words) as path:
                 write_words(PassageGroup(folder, name).table.column("text").to_pylist(), path, rules)
         return
     table, matrix = _read_group(ledger, plan, group)
-    with _renamed(folder / f"{name}.npy") as path, path.open("wb") as file:
+    with renamed(folder / f"{name}.npy") as path, path.open("wb") as file:
         np.save(file, matrix)
     if not words.exists():
-        with _renamed(words) as path:
+        with renamed(words) as path:
             write_words(table.column("text").to_pylist(), path, rules)
-    with _renamed(done) as path, pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
+    with renamed(done) as path, pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
         writer.write_table(table)
 
 
@@ -236,12 +236,12 @@ def _write_graph(folder: Path, name: str) -> float:
     path = folder / f"{name}.graph"
     matrix = PassageGroup(folder, name).matrix
     if not path.exists():
-        with _renamed(path) as partial:
+        with renamed(path) as partial:
             write_graph(matrix, partial)
     return measure_recall(matrix, VectorGraph(path, matrix))
 
 
-class _renamed:  # noqa: N801
+class renamed:  # noqa: N801
     """A path to write to, which takes its name once it is whole."""
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Search over a run: exact by cosine, memory-mapped, block by block; by words; by both. Fine up to ten million rows."""
+"""Search over a run: exact by cosine, memory-mapped, block by block; by words; by both. Fine up to ten million rows.
+
+Sparse vectors are searched exactly, too, by their dot product.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.core.cache import cache_folder
 from shardmill.core.console import say
 from shardmill.core.errors import UsageError
 from shardmill.core.fusion import count_candidates, fuse
 from shardmill.core.languages import read_language
 from shardmill.ledger import Ledger
 from shardmill.models.retrieval.codes import nearest_codes
+from shardmill.models.retrieval.inverted import InvertedIndex, SparseQuery
 from shardmill.models.retrieval.vectors import Best, nearest
 from shardmill.models.retrieval.words import GroupedWords
 from shardmill.plan import ROW, Plan
+from shardmill.results.beside import place_beside
 from shardmill.results.documents import FILE, list_files, take_page
 from shardmill.results.filtering import Mask, check_where, find_rows
 from shardmill.results.merge import digest_of, part_schema, read_rows, stored_vectors, write_vectors
 from shardmill.results.passages import write_run_words
+from shardmill.results.sparse import find_sparse, open_inverted
 from shardmill.results.windows import has_windows
 from shardmill.sinks.parquet import read_part_around
 from shardmill.sources.documents.document import PAGE
-from shardmill.store import LocalStore
 from shardmill.tasks import open_task
 from shardmill.tasks.base import START, STOP, WINDOW
 from shardmill.tasks.kept import KEPT
@@ -39,7 +43,8 @@ from shardmill.tasks.kept import KEPT
 class Hit:
     """One answer: its row in the source, its score, and its id and kept columns; of a document, always its file.
 
-    The score is a cosine; by words it is BM25's, and of both the fusion of their ranks.
+    The score is a cosine, or the dot product of sparse vectors; by words it is BM25's, and of both the fusion of their
+    ranks.
 
     If items have windows, it is the nearest window: its number, and the characters of the item's text that it covers.
     If `page` or `pages` was kept of a document, it has the page that the middle of the window is on.
@@ -65,7 +70,8 @@ class Hit:
 
 def check_searchable(name: str, params: dict[str, Any]) -> None:
     """Refuse the result of a task that embeds no queries."""
-    if open_task(name, params).embed_query is None:
+    task = open_task(name, params)
+    if task.embed_query is None and task.sparse_query is None:
         raise UsageError(f"The result of the task {name!r} cannot be searched.")
 
 
@@ -80,12 +86,24 @@ def embed_queries(
         return np.stack([task.embed_query(text) for text in texts])
 
 
+def _sparse_queries(
+    name: str, params: dict[str, Any], texts: Sequence[str], *, precise: bool, quiet: bool
+) -> list[SparseQuery]:
+    """The same for a result of sparse vectors."""
+    with KEPT.use(name, params, precise=precise) as (task, device):
+        if not quiet:
+            say(f"Searching with the model on {device.name}.")
+        assert task.sparse_query is not None, "check_searchable refuses such a task"
+        return [task.sparse_query(text) for text in texts]
+
+
 def check_request(ledger: Ledger, plan: Plan, texts: Sequence[str], k: int, where: str = "") -> None:
     """Refuse what cannot be answered, before a model is loaded for it."""
     refuse_empty(texts)
     if k < 1:
         raise UsageError(f"-k {k}: must be at least 1.")
-    stored_vectors(ledger, plan)
+    if find_sparse(part_schema(ledger, plan), plan) is None:
+        stored_vectors(ledger, plan)
     if where:
         check_where(ledger, plan, where)
 
@@ -102,14 +120,27 @@ class SearchedRun:
         self._commits = ledger.commits.read_complete(plan)
         self._schema = part_schema(ledger, plan)
         self._has_windows = has_windows(plan, self._schema)
+        self._is_sparse = find_sparse(self._schema, plan) is not None
         self._filter: tuple[str, Mask] | None = None
 
     def is_of(self, ledger: Ledger, plan: Plan) -> bool:
         """Whether the run has the content that was searched before."""
         return digest_of(self._commits) == digest_of(ledger.commits.read_complete(plan))
 
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32] | list[SparseQuery]:
+        """What `find` takes as `queries`, by the run's own model."""
+        work, precise = self._plan.work, self._ledger.execution().get("precision") == "float32"
+        if self._is_sparse:
+            return _sparse_queries(work.task, work.params, texts, precise=precise, quiet=self.quiet)
+        return embed_queries(work.task, work.params, texts, precise=precise, quiet=self.quiet)
+
     def find(
-        self, k: int, *, queries: NDArray[np.float32] | None = None, texts: Sequence[str] = (), where: str = ""
+        self,
+        k: int,
+        *,
+        queries: NDArray[np.float32] | Sequence[SparseQuery] | None = None,
+        texts: Sequence[str] = (),
+        where: str = "",
     ) -> list[dict[int, Hit]]:
         """The `k` best items, best first, by their rows of the result: an item with windows has several.
 
@@ -134,8 +165,14 @@ class SearchedRun:
         return ((rows[item], score) for item, score in fuse(lists, k))
 
     def _nearest(
-        self, queries: NDArray[np.float32], k: int, items: NDArray[np.int64] | None, allowed: Mask | None
+        self,
+        queries: NDArray[np.float32] | Sequence[SparseQuery],
+        k: int,
+        items: NDArray[np.int64] | None,
+        allowed: Mask | None,
     ) -> list[Best]:
+        if not isinstance(queries, np.ndarray):
+            return self._inverted.search(queries, k, items, allowed)
         stored = stored_vectors(self._ledger, self._plan)
         if queries.shape[1] != stored.dims:
             raise UsageError(f"The query has {queries.shape[1]} dimensions, the run has {stored.dims}.")
@@ -151,6 +188,10 @@ class SearchedRun:
     @cached_property
     def _matrix(self) -> NDArray[Any]:
         return open_matrix(self._ledger, self._plan, quiet=self.quiet, scratch=self._scratch)
+
+    @cached_property
+    def _inverted(self) -> InvertedIndex:
+        return open_inverted(self._ledger, self._plan, quiet=self.quiet, scratch=self._scratch)
 
     def words(self, language: str = "") -> GroupedWords:
         """BM25 over its rows; the first search by words writes it, in the language that is asked for."""
@@ -213,9 +254,7 @@ def open_matrix(ledger: Ledger, plan: Plan, *, quiet: bool = False, scratch: Pat
     """
     stored_vectors(ledger, plan)
     digest = digest_of(ledger.commits.read_complete(plan))
-    path = _matrix_folder(ledger) / f"vectors-{digest}.npy"
-    if not path.exists() and scratch is not None:
-        path = scratch / path.name
+    path = place_beside(ledger, f"vectors-{digest}.npy", scratch)
     if not path.exists():
         write_vectors(ledger, plan, str(path), quiet=quiet)
     matrix: NDArray[Any] = np.load(path, mmap_mode="r")
@@ -225,9 +264,3 @@ def open_matrix(ledger: Ledger, plan: Plan, *, quiet: bool = False, scratch: Pat
 def read_items(ledger: Ledger, plan: Plan) -> NDArray[np.int64]:
     """The item of each row of the result."""
     return np.concatenate([batch.column(ROW).to_numpy() for batch in read_rows(ledger, plan, [])])
-
-
-def _matrix_folder(ledger: Ledger) -> Path:
-    if isinstance(ledger.store, LocalStore):
-        return ledger.store.root / "final"
-    return cache_folder()

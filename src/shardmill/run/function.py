@@ -29,14 +29,19 @@ def make_function(verb: Verb) -> Callable[..., Any]:
         try:
             bound = signature.bind(*args, **given)
         except TypeError as error:
-            raise TypeError(f"{verb.name}(): {error}.") from None
+            raise TypeError(f"{function_name(verb)}(): {error}.") from None
         return call_verb(verb.name, bound.arguments)
 
-    function.__name__ = function.__qualname__ = verb.name
+    function.__name__ = function.__qualname__ = function_name(verb)
     function.__doc__ = docstring(verb, options)
     function.__module__ = verb.options.partition(":")[0]
     function.__signature__ = signature  # type: ignore[attr-defined]
     return checked(function)
+
+
+def function_name(verb: Verb) -> str:
+    """The name of a verb as Python has it."""
+    return verb.name.replace("-", "_")
 
 
 def _parameter(each: Declared) -> inspect.Parameter:

@@ -334,7 +334,7 @@ class Run:
         quiet: bool = True,
     ) -> list[list[Hit]]:
         """Several searches. The model stays loaded for the next ones, until `close`; by `words` none is needed."""
-        from shardmill.results.search import SearchedRun, check_request, check_searchable, embed_queries
+        from shardmill.results.search import SearchedRun, check_request, check_searchable
 
         work, mode, queries = self.plan.work, choose_mode(hybrid, words, language), None
         if mode != "text":
@@ -346,8 +346,7 @@ class Run:
         if mode != "vector":
             self._searched.words(language)  # Refuses a run without texts before a model is loaded.
         if mode != "text":
-            precise = self.ledger.execution().get("precision") == "float32"
-            queries = embed_queries(work.task, work.params, texts, precise=precise, quiet=quiet)
+            queries = self._searched.embed(texts)
         asked = () if mode == "vector" else texts
         return [[*hits.values()] for hits in self._searched.find(k, queries=queries, texts=asked, where=where)]
 

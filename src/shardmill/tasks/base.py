@@ -220,7 +220,10 @@ class Task(ABC):
     """How the vectors that it makes are stored in fewer bits; None if they are stored as numbers."""
 
     embed_query: Callable[[str], NDArray[np.float32]] | None = None
-    """A method that returns the vector of a search query; None if the result cannot be searched."""
+    """A method that returns the vector of a search query; None if the result has no vectors to search."""
+
+    sparse_query: Callable[[str], tuple[NDArray[np.int32], NDArray[np.float32]]] | None = None
+    """The same for sparse vectors: the words of a query, by number and each once, and their weights."""
 
     def begin(self, inputs: Sequence[Any]) -> Callable[[], Output]:
         """Start a batch on the device and return a function that waits for its output; by default that calls `run`.

@@ -30,6 +30,7 @@ needed("optuna")
 from tests.support.answers import questions, searchable, write_models, write_reranker  # noqa: E402
 from tests.support.classifiers import write_classifier  # noqa: E402
 from tests.support.generative_models import write_generative  # noqa: E402
+from tests.support.sparse_models import write_splade  # noqa: E402
 from tests.support.training import a_model  # noqa: E402
 
 TEXTS = [str(row["article"]) for row in NEWS]
@@ -94,6 +95,7 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "augment": lambda folder: ({"seed": 3}, ["0", "1", str(2**63)], {}),
     "classify": lambda folder: ({"model": str(write_classifier(folder)), "top_k": 2}, TEXTS, {}),
     "embed": lambda folder: ({"model": str(write_encoder(folder))}, TEXTS, {}),
+    "embed-sparse": lambda folder: ({"model": str(write_splade(folder / "m")), "max_active_dims": 20}, TEXTS, {}),
     "generate": lambda folder: ({"model": str(write_generative(folder)), "max_tokens": 8}, TEXTS, {}),
     "map": placed,
     "score": score,

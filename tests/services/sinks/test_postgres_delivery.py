@@ -114,3 +114,29 @@ def test_a_view_is_switched_while_it_is_read(source: Path, tmp_path: Path, postg
     assert seen >= {4, 8}
     with pytest.raises(DatabaseError, match="is not a view"):
         runs[0].deliver(addresses[0], shown_as=f"{name}_8")
+
+
+def test_sparse_vectors(address: str, tmp_path: Path, postgres: PostgresServer) -> None:
+    from shardmill.plan.spec import make_spec
+    from tests.support.sparse_models import write_splade
+
+    (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in fake_rows(12)))
+    params = {"model": str(write_splade(tmp_path / "splade")), "max_active_dims": 30}
+    work = {"source": str(tmp_path / "items.jsonl"), "text": "text", "id": "id", "task": "embed-sparse"}
+    spec = make_spec({**work, "params": params}, {"device": "cpu", "workers": 1, "into": [address]})
+    run = start(spec, tmp_path / "run")
+    assert seen_by(run) == (True, f"12 of 12 rows are in {address} as in the run")
+    table = address.rpartition("#")[2]
+    stored = dict(postgres.execute(f"SELECT id, sparse::text FROM {table}")[-12:])
+    for row in run.table().to_pylist():
+        pairs, dims = stored[row["id"]][1:].split("}/")
+        assert int(dims) == 30522
+        assert [int(pair.split(":")[0]) - 1 for pair in pairs.split(",")] == [each["index"] for each in row["sparse"]]
+    (nearest,) = postgres.execute(
+        f"SELECT b.id FROM {table} a, {table} b WHERE a.id = 'k7' ORDER BY a.sparse <=> b.sparse LIMIT 1"
+    )[-1:]
+    assert nearest[0] == "k7"
+    postgres.execute(f"UPDATE {table} SET sparse = '{{1:1}}/30522' WHERE id = 'k6'")
+    ok, seen = seen_by(run)
+    assert not ok
+    assert "1 changed (k6)" in seen

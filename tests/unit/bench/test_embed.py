@@ -31,7 +31,8 @@ from shardmill.bench.texts import mixed_texts, own_texts, read_texts, write_text
 from shardmill.core.devices import Device
 from shardmill.core.errors import MissingExtra, UsageError
 from shardmill.models.arithmetic import count_arithmetic
-from shardmill.models.folder import ModelFolder, Pooling, stored_shapes
+from shardmill.models.folder import ModelFolder, Pooling
+from shardmill.models.heads import stored_shapes
 from shardmill.run import start
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows, fake_spec

@@ -9,7 +9,8 @@ from typing import Any
 
 from shardmill.core.errors import ModelError
 from shardmill.models.decoding.generation_config import read_generation
-from shardmill.models.folder import read_heads, read_transformer_config
+from shardmill.models.folder import read_transformer_config
+from shardmill.models.heads import read_heads
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
 # What a model of another kind is, and what it is good for, by the end of its architecture's name.

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardmill.core.errors import DatabaseError, UsageError
+from shardmill.core.sparse import INDEX, WEIGHT, sparse_dims
 from shardmill.postgres.connect import connect, explained
 from shardmill.postgres.copy import encode, sent_type
 from shardmill.postgres.tables import ensure_vector, lock, lock_table
@@ -75,10 +76,10 @@ class PostgresDelivery(DatabaseDelivery):
         self.run(f"LOCK TABLE {NOTES} IN EXCLUSIVE MODE")
 
     def create(self) -> None:
-        if any(_vector_type(field.type) for field in self.shipment.schema):
+        if any(_vector_type(field.type) or sparse_dims(field) for field in self.shipment.schema):
             with explained(self.database):
                 ensure_vector(self.database)
-        kinds = {f.name: _column_type(f.type) for f in self.shipment.schema}
+        kinds = {f.name: _column_type(f) for f in self.shipment.schema}
         if self.gone:
             kinds[self.gone] = "timestamp with time zone"
         columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
@@ -89,8 +90,8 @@ class PostgresDelivery(DatabaseDelivery):
     def insert(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Copy rows into the table; by way of another one, if a column is of a type that is sent as another."""
         schema = self.shipment.schema
-        kinds = [_vector_type(field.type) or sent_type(field.type) for field in schema]
-        stored = [_vector_type(field.type) or sql_type(field.type) for field in schema]
+        kinds = [_pgvector_type(field) or sent_type(field.type) for field in schema]
+        stored = [_pgvector_type(field) or sql_type(field.type) for field in schema]
         names = [quoted(name) for name in schema.names]
         table = f"{quoted(self.table)} ({', '.join(names)})"
         for batch in batches:
@@ -100,7 +101,7 @@ class PostgresDelivery(DatabaseDelivery):
             columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
             self.run(f"CREATE TEMPORARY TABLE {_LOT} ({columns}) ON COMMIT DROP")
             self._copy(f"pg_temp.{_LOT}", batch, kinds)
-            chosen = ", ".join(f"{name}::{_column_type(f.type)}" for name, f in zip(names, schema, strict=True))
+            chosen = ", ".join(f"{name}::{_column_type(f)}" for name, f in zip(names, schema, strict=True))
             self.run(f"INSERT INTO {table} SELECT {chosen} FROM pg_temp.{_LOT}")
             self.run(f"DROP TABLE pg_temp.{_LOT}")
 
@@ -116,7 +117,7 @@ class PostgresDelivery(DatabaseDelivery):
 
     def select(self, condition: str, values: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         schema = self.shipment.schema
-        columns = ", ".join(f"{quoted(f.name)}::real[]" if _vector_type(f.type) else quoted(f.name) for f in schema)
+        columns = ", ".join(f"{quoted(f.name)}{_read_as(f)}" for f in schema)
         asked = f"SELECT {columns} FROM {quoted(self.table)} WHERE {condition}"
         with explained(self.database), self.database.cursor(name="select") as cursor:
             cursor.execute(_marked(asked), list(values))
@@ -163,8 +164,27 @@ def _vector_type(kind: pa.DataType) -> str:
     return {pa.float32(): "vector", pa.float16(): "halfvec"}.get(kind.value_type, "")
 
 
-def _column_type(kind: pa.DataType) -> str:
-    return f"{name}({kind.list_size})" if (name := _vector_type(kind)) else sql_type(kind)
+def _pgvector_type(field: pa.Field) -> str:
+    """pgvector's type for dense or sparse vectors; "" for any other column."""
+    return f"sparsevec({dims})" if (dims := sparse_dims(field)) else _vector_type(field.type)
+
+
+def _column_type(field: pa.Field) -> str:
+    if name := _vector_type(field.type):
+        return f"{name}({field.type.list_size})"
+    return _pgvector_type(field) or sql_type(field.type)
+
+
+def _read_as(field: pa.Field) -> str:
+    return "::real[]" if _vector_type(field.type) else "::text" if sparse_dims(field) else ""
+
+
+def _read_sparse(said: str | None) -> list[dict[str, float]] | None:
+    """A sparse vector as pgvector writes it, {1:0.5,7:2}/100, where indices begin with 1."""
+    if said is None:
+        return None
+    pairs = (pair.split(":") for pair in said[1 : said.index("}")].split(",") if pair)
+    return [{INDEX: int(index) - 1, WEIGHT: float(weight)} for index, weight in pairs]
 
 
 def _decode(address: str, values: Sequence[Any], field: pa.Field) -> pa.Array:
@@ -172,6 +192,8 @@ def _decode(address: str, values: Sequence[Any], field: pa.Field) -> pa.Array:
         if _vector_type(field.type):
             dtype = field.type.value_type.to_pandas_dtype()
             values = [None if value is None else np.array(value, dtype) for value in values]
+        elif sparse_dims(field):
+            values = [_read_sparse(value) for value in values]
         return pa.array(values, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")

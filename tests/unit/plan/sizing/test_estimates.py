@@ -9,7 +9,8 @@ import pytest
 
 from shardmill.core.errors import ModelError, SpecError, UsageError
 from shardmill.models.arithmetic import count_arithmetic
-from shardmill.models.folder import read_folder, stored_shapes
+from shardmill.models.folder import read_folder
+from shardmill.models.heads import stored_shapes
 from shardmill.plan.sizing.catalogue import load_catalogue
 from shardmill.plan.sizing.chunks import BART_LARGE, BERT_BASE, calculate_optimal_chunks, chip_with
 from shardmill.plan.sizing.memory import CONTEXT_BYTES, embedding_need, generation_need, kv_bytes, training_need

@@ -24,7 +24,7 @@ from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.golden import GOLDEN
 from shardmill.models.installed import check_torch, has_torch
-from shardmill.models.kinds import note_kind, note_pooling, refuse_reranker, refuse_sparse
+from shardmill.models.kinds import note_kind, note_pooling, refuse_reranker, refuse_sparse, refuse_tokens
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.models.names import MINILM
 from shardmill.models.ragged import token_batches
@@ -76,6 +76,7 @@ class TextEmbedder:
         """The model's folder."""
         refuse_reranker(self.location.path)
         refuse_sparse(self.location.path)
+        refuse_tokens(self.location.path)
         return read_folder(self.location.path)
 
     @cached_property

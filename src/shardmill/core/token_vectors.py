@@ -7,6 +7,7 @@ How many dimensions a vector has, and the type of its numbers, is in the metadat
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +28,11 @@ class TokenColumn:
     dtype: str
 
     @classmethod
-    def find(cls, schema: pa.Schema) -> TokenColumn | None:
-        """The first such column of a schema."""
+    def find(cls, schema: pa.Schema, kept: Collection[str] = ()) -> TokenColumn | None:
+        """The first such column of a schema that was not `kept` from the source."""
         for field in schema:
             said = (field.metadata or {}).get(_METADATA)
-            if said is not None and pa.types.is_list(field.type):
+            if said is not None and field.name not in kept and pa.types.is_list(field.type):
                 return cls(field.name, **json.loads(said))
         return None
 

@@ -50,9 +50,9 @@ class _Timed:
     kernel: Kernel
 
 
-def plain_kernel(folder: ModelFolder, device: Device, pad_id: int) -> Encoder:
+def plain_kernel(folder: ModelFolder, device: Device, pad_id: int, attention: str = "eager") -> Encoder:
     """float32 and plain attention: slow, and used only if the other kernels fail."""
-    return Encoder(folder, device=_torch_device(device), pad_id=pad_id, attention="eager")
+    return Encoder(folder, device=_torch_device(device), pad_id=pad_id, attention=attention)
 
 
 def choose_with_torch(model: Tried, device: Device) -> KernelChoice:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,11 @@ from shardmill.models.colbert.folder import TokenPooling, read_token_folder
 from shardmill.models.embedder import TextEmbedder, not_finite
 from shardmill.models.folder import ModelFolder
 from shardmill.models.networks.stored import Reals
+from shardmill.models.plain import PlainEncoder
 from shardmill.models.tokenizer import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from shardmill.models.encoder import Encoder
 
 Rows = Sequence[NDArray[np.int32]]
 
@@ -104,7 +109,17 @@ class TokenEmbedder(TextEmbedder):
         whole[: len(row)] = row
         if expansion.attends:
             return self._of_query(whole, self._encode_row(whole))
-        return self._of_query(whole, self._exact.encode_beside(whole, len(row)))
+        return self._of_query(whole, self._beside.encode_beside(whole, len(row)))
+
+    @cached_property
+    def _beside(self) -> Encoder | PlainEncoder:
+        """The model in float32, for tokens that attend to others of their row than themselves."""
+        if hasattr(self._kernel, "clock"):
+            from shardmill.models.torch_kernels import plain_kernel
+
+            # As PyLate has it: of a token that sees none, this attention gives zeros.
+            return plain_kernel(self.folder, self._device, self.tokenizer.pad_id, "sdpa")
+        return PlainEncoder(self.folder, pad_id=self.tokenizer.pad_id)
 
     def _encode_row(self, row: NDArray[np.int32]) -> Reals:
         if self._kernel is None:
@@ -122,12 +137,8 @@ class TokenEmbedder(TextEmbedder):
 
     @cached_property
     def _query_tokenizer(self) -> Tokenizer:
-        own, expansion = self.pooling, self.pooling.expansion
-        length = own.query_length
-        if expansion is not None:
-            length = expansion.length if expansion.fixed else None if length is None else max(length, expansion.length)
-        told = {} if length is None else {"max_tokens": length}
-        return load_tokenizer(replace(self.folder, marker=own.query_marker, **told), None)
+        own = self.pooling
+        return load_tokenizer(replace(self.folder, marker=own.query_marker, max_tokens=own.query_length), None)
 
     @cached_property
     def _expanding(self) -> int:

@@ -52,7 +52,8 @@ class Expansion:
 class TokenPooling(Pooling):
     """A vector for every token. Tokens in `skipped` give none, in texts and, if `query_skips`, in queries.
 
-    `query_marker` stands in a query where the folder's `marker` stands in a text.
+    `query_marker` stands in a query where the folder's `marker` stands in a text; `query_length` is the most tokens of
+    a query, before it is expanded.
     """
 
     skipped: tuple[str, ...] = ()
@@ -100,6 +101,7 @@ def _listed(root: Path, listed: Sequence[dict[str, str]]) -> ModelFolder:
     sides = mask.get("skiplist_tasks") or ["document"]
     sides = [sides] if isinstance(sides, str) else sides
     words = tuple(mask.get("skiplist_words") or ())
+    expansion = _read_expansion(sentence, whole, by_pylate=by_pylate)
     prompts = read_prompts(root)
     prompts["default_prompt"] = "document"
     pooling = TokenPooling(
@@ -107,8 +109,8 @@ def _listed(root: Path, listed: Sequence[dict[str, str]]) -> ModelFolder:
         skipped=words if "document" in sides else (),
         query_skips="query" in sides and bool(words),
         query_marker=whole.get("query_prefix") or "",
-        query_length=sentence.get("query_length", whole.get("query_length")),
-        expansion=_read_expansion(sentence, whole, by_pylate=by_pylate),
+        query_length=_read_query_length(sentence, whole, expansion) or sentence.get("max_seq_length"),
+        expansion=expansion,
     )
     length = sentence.get("document_length", whole.get("document_length"))
     return _finish(
@@ -136,6 +138,13 @@ def _read_expansion(sentence: dict[str, Any], whole: dict[str, Any], *, by_pylat
     return Expansion(int(whole.get("query_length") or _QUERY_LENGTH), bool(whole.get("attend_to_expansion_tokens")))
 
 
+def _read_query_length(sentence: dict[str, Any], whole: dict[str, Any], expansion: Expansion | None) -> int | None:
+    if expansion is not None and expansion.fixed:
+        return expansion.length
+    said: int | None = sentence.get("query_length", whole.get("query_length"))
+    return said if said is None or expansion is None else max(said, expansion.length)
+
+
 def _stanford(root: Path) -> ModelFolder:
     said = read_json(root / "artifact.metadata", missing={})
     shapes = {name: about["shape"] for name, about in read_heads(root)}
@@ -146,11 +155,13 @@ def _stanford(root: Path) -> ModelFolder:
             hint="Its weights do not belong to its config.json: fetch it again.",
         )
     width, inputs = shapes[_MATRIX]
+    length = said.get("query_maxlen") or _QUERY_LENGTH
     pooling = TokenPooling(
         (TOKENS,),
         skipped=_PUNCTUATION if said.get("mask_punctuation", True) else (),
         query_marker=said.get("query_token_id") or "[unused0]",
-        expansion=Expansion(said.get("query_maxlen") or _QUERY_LENGTH, bool(said.get("attend_to_mask_tokens"))),
+        query_length=length,
+        expansion=Expansion(length, bool(said.get("attend_to_mask_tokens"))),
     )
     steps = [Dense(weights, inputs, width, bias=False, activation="Identity", residual=False), Normalize()]
     marker = said.get("doc_token_id") or "[unused1]"

@@ -45,7 +45,9 @@ def check(folder: Path, *, queries: bool = True) -> MultiVectorEncoder:
         task = open_task(folder, reference=reference)
         assert_equal(compute(task), due)
         if queries:
-            assert_equal([task.embed_query(text) for text in QUERIES], model.encode_query(QUERIES, convert_to_numpy=True))
+            assert_equal(
+                [task.embed_query(text) for text in QUERIES], model.encode_query(QUERIES, convert_to_numpy=True)
+            )
         task.close()
     return model
 

@@ -18,7 +18,9 @@ TEXTS = [*SOME, "...", "Wait - what?! (No.)", "[SEP] and [MASK] in a text"]
 QUERIES = ["When did the battery die?", "rain", "", "Who had been told why the train left Lyon at 08:14, and was late?"]
 
 
-def write_pylate(folder: Path, family: str = "bert", prefixes: tuple[str, str] = ("[Q] ", "[D] "), **whole: Any) -> Path:
+def write_pylate(
+    folder: Path, family: str = "bert", prefixes: tuple[str, str] = ("[Q] ", "[D] "), **whole: Any
+) -> Path:
     """As PyLate saves it: a transformer and a Dense layer, and the rest in config_sentence_transformers.json."""
     _write_transformer(folder, family, list(prefixes))
     listed = [("", "sentence_transformers.models.Transformer"), ("1_Dense", "pylate.models.Dense.Dense")]

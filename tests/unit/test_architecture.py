@@ -68,6 +68,7 @@ FUNCTIONS = {
     "audit",
     "embed",
     "embed_sparse",
+    "embed_tokens",
     "load",
     "prepare",
     "start",

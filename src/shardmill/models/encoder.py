@@ -129,9 +129,11 @@ class Encoder:
         mask[:, attended:] = 0
         with memory_guard(), torch.inference_mode():
             sent = self._send(ids.astype(np.int64)[None])
-            vectors: Tensor = self._model(
-                input_ids=sent, attention_mask=mask.to(self._device), return_dict=True
-            ).last_hidden_state[0].float()
+            vectors: Tensor = (
+                self._model(input_ids=sent, attention_mask=mask.to(self._device), return_dict=True)
+                .last_hidden_state[0]
+                .float()
+            )
             for step, layer in zip(self._steps, self._layers, strict=True):
                 vectors = apply_step(step, layer, vectors)
             made: NDArray[np.float32] = vectors.cpu().numpy()

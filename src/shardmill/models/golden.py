@@ -77,9 +77,7 @@ def cosines(seen: NDArray[np.float32], expected: NDArray[np.float32]) -> NDArray
     return found
 
 
-def agree(
-    seen: NDArray[np.float32], expected: NDArray[np.float32], precision: str, *, of_tokens: bool = False
-) -> bool:
+def agree(seen: NDArray[np.float32], expected: NDArray[np.float32], precision: str, *, of_tokens: bool = False) -> bool:
     """Whether every row is finite and has the direction of the expected row, as closely as the precision allows.
 
     Vectors `of_tokens` may differ more: no mean has levelled them.

@@ -80,7 +80,9 @@ def test_rows_of_other_items_are_found(tmp_path: Path, monkeypatch: pytest.Monke
     work = {"source": str(tmp_path / "items.jsonl"), "text": "text", "task": "embed-tokens", "params": params}
     make = tokens_task.make_rows
     with monkeypatch.context() as patch:
-        patch.setattr(tokens_task, "make_rows", lambda rows, *how: make(rows, *how).take([*range(len(rows.counts))][::-1]))
+        patch.setattr(
+            tokens_task, "make_rows", lambda rows, *how: make(rows, *how).take([*range(len(rows.counts))][::-1])
+        )
         run = start(make_spec(work, {"device": "cpu"}), tmp_path / "run", engine=InProcessEngine())
     assert not next(check for check in run.verify(sample="all").checks if check.name == "sample").ok
 

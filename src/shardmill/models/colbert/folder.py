@@ -172,7 +172,8 @@ def _finish(root: Path, transformer: Path, pooling: TokenPooling, steps: Sequenc
     made = [step for step in steps if isinstance(step, Dense)]
     if not made:
         raise ModelError(
-            f"{root.name} has no Dense layer after its transformer.", hint="Pass a whole ColBERT model, as it was saved."
+            f"{root.name} has no Dense layer after its transformer.",
+            hint="Pass a whole ColBERT model, as it was saved.",
         )
     config = read_transformer_config(transformer)
     return ModelFolder(transformer, config, pooling, tuple(steps), made[-1].out_features, **said)

@@ -15,8 +15,8 @@ import pytest
 from shardmill.plugins import names
 from tests.support.answers import passages, questions, write_embedder, write_reader, write_reranker
 from tests.support.classifiers import write_classifier
-from tests.support.colbert_models import write_pylate
 from tests.support.cli import Cli, Said, write_spec
+from tests.support.colbert_models import write_pylate
 from tests.support.corpora import fake_rows
 from tests.support.llm_server import MODEL, llm_server
 from tests.support.monitored import monitor

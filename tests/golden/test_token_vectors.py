@@ -1,4 +1,4 @@
-"""Token vectors equal those of sentence-transformers' MultiVectorEncoder, which reads folders of PyLate and colbert-ai."""
+"""Token vectors equal those of sentence-transformers' MultiVectorEncoder, which reads all three kinds of folders."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ class Tokenizer:
     """The model's own fast tokenizer.
 
     `limit` is the maximum number of tokens per text, special tokens included; `embedded` is the number of ids in the
-    model's embedding table. With a `chat` template, that writes what is around a text. A `marker` comes before the text,
-    after the special tokens.
+    model's embedding table. With a `chat` template, that writes what is around a text. The ids of a `marker` stand
+    between the special ids and a text.
     """
 
     def __init__(

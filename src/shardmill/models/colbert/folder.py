@@ -19,12 +19,12 @@ from shardmill.models.folder import (
     inside,
     pick_options,
     read_dense,
-    read_heads,
     read_json,
     read_prompts,
     read_sentence_config,
     read_transformer_config,
 )
+from shardmill.models.heads import read_heads
 from shardmill.models.kinds import check_tokens
 
 _WORKS_ON = "token_embeddings"

@@ -16,6 +16,7 @@ from shardmill.plugins import names
 from tests.support.answers import passages, questions, write_embedder, write_reader, write_reranker
 from tests.support.classifiers import write_classifier
 from tests.support.cli import Cli, Said, write_spec
+from tests.support.colbert_models import write_pylate
 from tests.support.corpora import fake_rows
 from tests.support.llm_server import MODEL, llm_server
 from tests.support.monitored import monitor
@@ -130,6 +131,8 @@ def test_texts_are_written_and_sorted_out(place: Path, verb: Cli) -> None:
     verb("classify", news, "--text", "article", "--model", classes, *ON_CPU, "--out", place / "runs" / "classes")
     splade = write_splade(place / "splade")
     verb("embed-sparse", news, "--text", "article", "--model", splade, *ON_CPU, "--out", place / "runs" / "sparse")
+    colbert = write_pylate(place / "colbert")
+    verb("embed-tokens", news, "--text", "article", "--model", colbert, *ON_CPU, "--out", place / "runs" / "tokens")
     with llm_server() as server:
         words = ["--template", "Translate: {article}", "--model", MODEL, "--endpoint", server.url]
         verb("generate", news, *words, "--out", place / "runs" / "french")

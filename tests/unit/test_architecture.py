@@ -49,7 +49,7 @@ _SAME_WORD = "a worker's record has the load of its machine"
 _FUNCTION = "a public function has the name of its verb"
 _MEASURED = "a benchmark measures these verbs and no others"
 MAY_ASK: dict[tuple[str, str], str] = {
-    **{("__init__.py", name): _FUNCTION for name in VERBS if name not in ("augment", "embed-sparse")},
+    **{("__init__.py", name): _FUNCTION for name in VERBS if name not in ("augment", "embed-sparse", "embed-tokens")},
     ("plugins/builtin.py", "map"): "the table of all verbs",
     **{("bench/tasks.py", name): _MEASURED for name in ("embed", "summarize", "answer")},
     ("bench/embed.py", "load"): _SAME_WORD,
@@ -68,6 +68,7 @@ FUNCTIONS = {
     "audit",
     "embed",
     "embed_sparse",
+    "embed_tokens",
     "load",
     "prepare",
     "start",

@@ -47,7 +47,8 @@ class Backend:
     """A tokenizer that cuts and pads nothing; encoding a pair gives the types of its tokens too.
 
     `longest` is the maximum number of tokens that the tokenizer's files say, huge if they say none; `from_left` tells
-    that a text which is too long loses its beginning; `typed`, that a model gets the types of the tokens.
+    that a text which is too long loses its beginning; `typed`, that a model gets the types of the tokens. `mask_id` is
+    the token that stands for a missing one, or else the end of texts.
     """
 
     tokenizer: Any
@@ -56,6 +57,7 @@ class Backend:
     special_ids: frozenset[int]
     from_left: bool
     typed: bool
+    mask_id: int | None = None
 
 
 def open_backend(folder: Path, options: dict[str, Any]) -> Backend:
@@ -106,6 +108,7 @@ def _read(folder: Path, options: dict[str, Any]) -> Backend:
     ids = {name: found if (found := tokenizer.token_to_id(name)) is not None else unknown for name in special}
     side = said.get("truncation_side", ((said.stored or {}).get("truncation") or {}).get("direction", "right").lower())
     pad, longest = said.get("pad_token"), said.get("model_max_length", said.get("max_len"))
+    mask = said.get("mask_token") or said.get("eos_token")
     return Backend(
         tokenizer,
         longest=int(longest) if longest is not None else _NO_LIMIT,
@@ -113,6 +116,7 @@ def _read(folder: Path, options: dict[str, Any]) -> Backend:
         special_ids=frozenset(i for i in ids.values() if i is not None),
         from_left=side == "left",
         typed=_TYPES in said.get("model_input_names", family.inputs),
+        mask_id=None if mask is None else ids[str(mask)],
     )
 
 
@@ -157,6 +161,7 @@ def _load(folder: Path, options: dict[str, Any]) -> Backend:
         special_ids=frozenset(i for i in made.all_special_ids if i is not None),
         from_left=made.truncation_side == "left",
         typed=_TYPES in made.model_input_names,
+        mask_id=made.eos_token_id if made.mask_token_id is None else made.mask_token_id,
     )
 
 

@@ -115,7 +115,8 @@ def _choose_without_torch(model: Tried, device: Device) -> KernelChoice:
         )
     why: list[str] = []
     for kernel in openvino_kernels(model, device, why):
-        if agree(kernel.encode(model.golden, model.skip), expected, kernel.precision):
+        seen = kernel.encode(model.golden, model.skip)
+        if agree(seen, expected, kernel.precision, of_tokens=model.folder.pooling.keeps_tokens):
             if not why:
                 keep_agreement(trial, f"{model.folder.transformer.name}: {kernel.name}, compared with {plain.name}")
             return KernelChoice(kernel, tell(kernel, why), CPU_BUDGETS_TOKENS[-1])

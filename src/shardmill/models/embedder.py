@@ -23,7 +23,7 @@ from shardmill.models.code import names_of_code
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.golden import GOLDEN
 from shardmill.models.installed import check_torch, has_torch
-from shardmill.models.kinds import note_kind, note_pooling, refuse_reranker, refuse_sparse
+from shardmill.models.kinds import note_kind, note_pooling, refuse_reranker, refuse_sparse, refuse_tokens
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.models.names import MINILM
 from shardmill.models.padding import padding_revision
@@ -80,6 +80,7 @@ class TextEmbedder:
         """The model's folder."""
         refuse_reranker(self.location.path)
         refuse_sparse(self.location.path)
+        refuse_tokens(self.location.path)
         return read_folder(self.location.path)
 
     @cached_property

@@ -125,6 +125,22 @@ class Encoder:
 
         return fetch
 
+    def encode_beside(self, ids: NDArray[np.int32], attended: int) -> NDArray[np.float32]:
+        """The vectors of all tokens of a row that attend to its first ones alone."""
+        mask = torch.ones(1, len(ids), dtype=torch.int64)
+        mask[:, attended:] = 0
+        with memory_guard(), torch.inference_mode():
+            sent = self._send(ids.astype(np.int64)[None])
+            vectors: Tensor = (
+                self._model(input_ids=sent, attention_mask=mask.to(self._device), return_dict=True)
+                .last_hidden_state[0]
+                .float()
+            )
+            for step, layer in zip(self._steps, self._layers, strict=True):
+                vectors = apply_step(step, layer, vectors)
+            made: NDArray[np.float32] = vectors.cpu().numpy()
+        return made
+
     def modules(self) -> list[nn.Module]:
         """The transformer and the layers of the steps after pooling."""
         return [self._model, *self._layers]
@@ -168,8 +184,11 @@ class Encoder:
             return self._pooled_padded(rows, skip)
         lengths = np.array([len(row) for row in rows])
         alike = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
-        made = torch.cat([self._pooled_padded([rows[int(i)] for i in group], skip) for group in alike])
-        return made[torch.from_numpy(np.argsort(np.concatenate(alike))).to(made.device)]
+        made: list[Tensor] = []
+        for group in alike:
+            # A row for each text, or for each of its tokens.
+            made += self._pooled_padded([rows[int(i)] for i in group], skip).chunk(len(group))
+        return torch.cat([made[i] for i in np.argsort(np.concatenate(alike))])
 
     def _pooled_padded(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
         """Run the model over the rows, padded to the longest, and pool."""
@@ -343,7 +362,8 @@ def load_step(step: Step) -> nn.Module:
         return nn.Identity()
     layer = _DenseLayer(step) if isinstance(step, Dense) else _NormLayer(step)
     try:
-        layer.load_state_dict({k: v.float() for k, v in load_file(step.weights).items()})
+        # The file may be that of a whole model.
+        layer.load_state_dict({k: v.float() for k, v in load_file(step.weights).items() if k in layer.state_dict()})
     except (OSError, RuntimeError) as error:
         raise ModelError(f"{step.weights} does not fit its config.json.", hint="Fetch the model again.") from error
     return layer.eval()
@@ -384,7 +404,9 @@ def apply_step(step: Step, layer: nn.Module, vectors: Tensor) -> Tensor:
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: Pooling, skip: int) -> Tensor:
-    """One vector per row of a padded batch, in float32."""
+    """One vector per row of a padded batch, or per token, in float32."""
+    if pooling.keeps_tokens:
+        return hidden[mask.bool()].float()
     hidden = hidden.float()
     if skip:
         mask = mask.clone()

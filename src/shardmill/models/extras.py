@@ -6,6 +6,7 @@ from shardmill.core.errors import MissingExtra
 from shardmill.models import pair_networks
 from shardmill.models.backend import read_backend
 from shardmill.models.code import loading_options
+from shardmill.models.colbert.folder import read_token_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.location import find_model
 from shardmill.models.networks.unknown import NotDescribed
@@ -21,6 +22,11 @@ def extras_of_encoder(model: str, gpu: bool, adapter: str | None = None) -> tupl
 def extras_of_sparse(model: str, gpu: bool) -> tuple[str, ...]:
     """What makes sparse vectors of texts, likewise."""
     return _extras_of_folder(read_sparse_folder(find_model(model).path), gpu)
+
+
+def extras_of_tokens(model: str, gpu: bool) -> tuple[str, ...]:
+    """What makes token vectors of texts, likewise."""
+    return _extras_of_folder(read_token_folder(find_model(model).path), gpu)
 
 
 def _extras_of_folder(folder: ModelFolder, gpu: bool) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from shardmill.models.exported.files import find_exported
 from shardmill.models.folder import find_transformer, has_safetensors
 
 _CONFIG_SUFFIXES = {".json", ".txt", ".model", ".spm", ".jinja"}
+_STANFORD = "artifact.metadata"
 _OTHER_RUNTIMES = {"onnx", "openvino"}
 _MIB = 1 << 20
 _READ_WHOLE_BYTES = 8 * _MIB
@@ -21,7 +22,7 @@ def digest_folder(folder: Path) -> dict[str, str]:
     """The digests of the weights, of the configuration (with the tokenizer), and of code if it is run."""
     files = [f for f in sorted(folder.rglob("*")) if f.is_file() and _counts(f.relative_to(folder))]
     weights = [f for f in files if f.suffix == ".safetensors"] + _exported_weights(folder)
-    config = [f for f in files if f.suffix in _CONFIG_SUFFIXES]
+    config = [f for f in files if f.suffix in _CONFIG_SUFFIXES or f.name == _STANFORD]
     return {"weights": _digest(folder, weights), "config": _digest(folder, config), **fingerprint_code(folder)}
 
 

@@ -23,6 +23,8 @@ _POOLING_FLAGS = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 POOLING_MODES = tuple(_POOLING_FLAGS.values())
+# The mode that keeps the vector of every token.
+TOKENS = "tokens"
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid", "LeakyReLU", "ELU", "Mish", "Softplus")
 MODULES = ("Transformer", "Pooling", "StaticEmbedding", "Dense", "LayerNorm", "Normalize", "Dropout")
 _SENTENCE_CONFIGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -40,6 +42,11 @@ class Pooling:
 
     modes: tuple[str, ...]
     include_prompt: bool = True
+
+    @property
+    def keeps_tokens(self) -> bool:
+        """Whether there is a vector for every token, one text after another."""
+        return self.modes == (TOKENS,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,7 @@ class ModelFolder:
     """How a model turns tokens into a vector: the transformer's folder, the pooling and the steps after it.
 
     `exported` is the network of a folder without safetensors; with `static` there is none, only vectors of tokens.
-    `chat` says how a text becomes a message of a chat.
+    `chat` says how a text becomes a message of a chat; `marker` is a token that stands first in every text.
     """
 
     transformer: Path
@@ -89,6 +96,7 @@ class ModelFolder:
     exported: Exported | None = None
     chat: ChatForm | None = None
     static: StaticTable | None = None
+    marker: str = ""
 
     @property
     def normalizes(self) -> bool:
@@ -189,7 +197,7 @@ def _read_steps(kinds: Sequence[str], folders: Sequence[Path]) -> list[Step]:
     steps: list[Step] = []
     for kind, folder in zip(kinds, folders, strict=True):
         if kind == "Dense":
-            steps.append(_dense(folder))
+            steps.append(read_dense(folder))
         elif kind == "LayerNorm":
             steps.append(LayerNorm(_weights(folder), int(read_json(folder / "config.json")["dimension"])))
         elif kind == "Normalize":
@@ -328,7 +336,8 @@ def _pooling(said: dict[str, Any], config: dict[str, Any], root: Path) -> tuple[
     return Pooling(modes, bool(said.get("include_prompt", True))), len(modes) * there
 
 
-def _dense(folder: Path) -> Dense:
+def read_dense(folder: Path, works_on: str = "sentence_embedding") -> Dense:
+    """The layer of a folder, which takes and gives what a module of sentence-transformers calls `works_on`."""
     said = read_json(folder / "config.json")
     package, _, activation = str(said.get("activation_function", "torch.nn.Tanh")).rpartition(".")
     if not package.startswith("torch.nn") or activation not in ACTIVATIONS:
@@ -337,7 +346,7 @@ def _dense(folder: Path) -> Dense:
             hint=f"Supported from torch.nn: {', '.join(ACTIVATIONS)}.",
         )
     for key in ("module_input_name", "module_output_name"):
-        if (said.get(key) or "sentence_embedding") != "sentence_embedding":
+        if (said.get(key) or works_on) != works_on:
             raise ModelError(
                 f"{folder.name} works on {said[key]!r}.", hint="shardmill supports dense layers after pooling only."
             )

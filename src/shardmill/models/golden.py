@@ -51,6 +51,11 @@ def lowest_cosine(precision: str) -> float:
     return _LOWEST_COSINES.get(precision, _LOWEST_COSINES["bfloat16"])
 
 
+def lowest_of_tokens(precision: str) -> float:
+    """The same for vectors of single tokens."""
+    return LOWEST_TOKEN_COSINES.get(precision, LOWEST_TOKEN_COSINES["bfloat16"])
+
+
 def lowest_rounded(precision: str) -> float:
     """The lowest cosine with float32 of vectors in a precision that was asked for."""
     return _ROUNDED.get(precision, (lowest_cosine(precision), 0.0))[0]
@@ -73,6 +78,10 @@ def cosines(seen: NDArray[np.float32], expected: NDArray[np.float32]) -> NDArray
     return found
 
 
-def agree(seen: NDArray[np.float32], expected: NDArray[np.float32], precision: str) -> bool:
-    """Whether every row is finite and has the direction of the expected row, as closely as the precision allows."""
-    return bool(np.isfinite(seen).all() and (cosines(seen, expected) >= lowest_cosine(precision)).all())
+def agree(seen: NDArray[np.float32], expected: NDArray[np.float32], precision: str, *, of_tokens: bool = False) -> bool:
+    """Whether every row is finite and has the direction of the expected row, as closely as the precision allows.
+
+    Vectors `of_tokens` may differ more: no mean has levelled them.
+    """
+    lowest = lowest_of_tokens(precision) if of_tokens else lowest_cosine(precision)
+    return bool(np.isfinite(seen).all() and (cosines(seen, expected) >= lowest).all())

@@ -14,6 +14,10 @@ TAGGER, MASKED = "ForTokenClassification", "ForMaskedLM"
 _WITHOUT_VECTORS = (READER, RERANKER, TAGGER)
 _NAMES = {READER: "question-answering model", RERANKER: "cross-encoder", TAGGER: "token classifier"}
 _CLASSIFY, _SPARSE = "shardmill classify --model", "shardmill embed-sparse --model"
+_EMBED, _TOKENS = "shardmill embed --model", "shardmill embed-tokens --model"
+# What only a model of token vectors has in modules.json and config_sentence_transformers.json, and its architecture.
+_TOKEN_SIGNS = ('"pylate.', '.MultiVectorMask"', '"MultiVectorEncoder"', '"ColBERT"', '"document_prefix"')
+COLBERT = "HF_ColBERT"
 # Modules of sentence-transformers that make sparse vectors.
 _SPARSE_MODULES = ("MLMTransformer", "SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder")
 # The end of an architecture's name, and where a model of that kind fits.
@@ -22,6 +26,7 @@ _FITS = (
     (RERANKER, "shardmill score --model` and `shardmill answer --rerank"),
     (TAGGER, _CLASSIFY),
     (MASKED, _SPARSE),
+    (COLBERT, _TOKENS),
     (CAUSAL, "shardmill generate --model"),
     ("ForConditionalGeneration", "shardmill summarize --model"),
     ("LMHeadModel", "shardmill generate --model"),
@@ -98,7 +103,7 @@ def check_sparse(folder: Path) -> None:
     found = "" if _has_modules(folder) else _architecture(folder)
     if makes_sparse(folder) or found.endswith(MASKED):
         return
-    fits = "shardmill embed --model" if _has_modules(folder) else _fitting(folder, found)
+    fits = _fit_of_modules(folder) if _has_modules(folder) else _fitting(folder, found)
     why = (
         "its modules.json has no SpladePooling" if _has_modules(folder) else f"its architecture is {found or 'unknown'}"
     )
@@ -107,6 +112,41 @@ def check_sparse(folder: Path) -> None:
         hint=f"{f'It fits `{fits}`. ' if fits else ''}Pass a SparseEncoder, or a model whose architecture ends in "
         f"{MASKED}.",
     )
+
+
+def refuse_tokens(folder: Path) -> None:
+    """Refuse a model of token vectors where one vector for each text is wanted."""
+    if makes_tokens(folder):
+        raise ModelError(
+            f"{folder.name} makes a vector for each token of a text, as ColBERT does.",
+            hint=f"It fits `{_TOKENS}`. Choose an embedding model.",
+        )
+
+
+def makes_tokens(folder: Path) -> bool:
+    """Whether sentence-transformers, PyLate or colbert-ai have saved a folder with a model of token vectors."""
+    if not _has_modules(folder):
+        return (folder / "config.json").exists() and _architecture(folder) == COLBERT
+    said = [folder / "modules.json", folder / "config_sentence_transformers.json"]
+    texts = [path.read_text(encoding="utf-8") for path in said if path.exists()]
+    return any(sign in text for text in texts for sign in _TOKEN_SIGNS)
+
+
+def check_tokens(folder: Path) -> None:
+    """Refuse a folder whose model makes no token vectors, and say which task it fits."""
+    if makes_tokens(folder):
+        return
+    found = "" if _has_modules(folder) else _architecture(folder)
+    fits = _fit_of_modules(folder) if _has_modules(folder) else _fitting(folder, found) or _EMBED
+    why = "its modules make one for a text" if _has_modules(folder) else f"its architecture is {found or 'unknown'}"
+    raise ModelError(
+        f"{folder.name} makes no vectors of tokens: {why}.",
+        hint=f"It fits `{fits}`. Pass a ColBERT model of sentence-transformers, PyLate or colbert-ai.",
+    )
+
+
+def _fit_of_modules(folder: Path) -> str:
+    return _TOKENS if makes_tokens(folder) else _SPARSE if makes_sparse(folder) else _EMBED
 
 
 def note_kind(folder: Path) -> str:

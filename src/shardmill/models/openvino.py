@@ -88,10 +88,18 @@ class CompiledEncoder(CpuEncoder):
             wait(begun)
             found = np.concatenate([piece.result() for piece in begun])
             vectors = np.empty_like(found)
-            vectors[np.concatenate(pieces)] = found
+            vectors[self._places(rows, np.concatenate(pieces))] = found
             return vectors
 
         return finish
+
+    def _places(self, rows: Rows, order: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the vectors belong of rows that were computed in this order."""
+        if not self._pooling.keeps_tokens:
+            return order
+        lengths = np.array([len(row) for row in rows])
+        starts = np.cumsum(lengths) - lengths
+        return np.concatenate([np.arange(starts[row], starts[row] + lengths[row]) for row in order])
 
     def _cut(self, rows: Rows) -> list[NDArray[np.int64]]:
         """The numbers of the rows of each piece; rows are padded to the longest of theirs."""

@@ -25,7 +25,7 @@ from shardmill.models import gradients
 from shardmill.models.biased import take_over_biases
 from shardmill.models.compiling import compile_layers, eager_if
 from shardmill.models.encoder import Encoder
-from shardmill.models.folder import ModelFolder
+from shardmill.models.folder import TOKENS, ModelFolder
 from shardmill.models.tokenizer import first_position
 from shardmill.models.window import find_reach
 
@@ -163,6 +163,8 @@ def _rounded(count: int) -> int:
 
 def pool_packed(hidden: Tensor, pack: Pack, modes: Sequence[str], skip: int) -> Tensor:
     """One vector per text, in float32, without its first `skip` tokens; the same as `pool` on a padded batch."""
+    if tuple(modes) == (TOKENS,):
+        return hidden
     return torch.cat([_pool_by(mode, hidden, pack, skip) for mode in modes], dim=-1)
 
 

@@ -79,6 +79,11 @@ class PlainEncoder(CpuEncoder):
         with ThreadPoolExecutor(cores()) as threads:
             return np.concatenate([*threads.map(lambda row: self._encode_one(row, skip), rows)])
 
+    def encode_beside(self, ids: NDArray[np.int32], attended: int) -> Reals:
+        """The vectors of all tokens of a row that attend to its first ones alone."""
+        mask = (np.arange(len(ids)) < attended).astype(np.int64)
+        return self._steps(self._network(ids.astype(np.int64)[None], mask[None])[0])
+
     def _encode_one(self, row: NDArray[np.int32], skip: int) -> Reals:
         ids, mask = pad([row], self._pad_id)
         hidden = self._network(ids, mask)

@@ -17,7 +17,9 @@ _SHORTEST = 1e-12
 
 
 def pool(hidden: Reals, mask: NDArray[np.int64], pooling: Pooling, skip: int) -> Reals:
-    """One vector per row of a padded batch, without the first `skip` tokens of each row."""
+    """One vector per row of a padded batch, without the first `skip` tokens of each row; or one per token."""
+    if pooling.keeps_tokens:
+        return hidden[mask > 0].astype(np.float32, copy=False)
     if skip and not pooling.include_prompt:
         mask = mask.copy()
         mask[:, :skip] = 0
@@ -109,7 +111,7 @@ def _dense(x: Reals, step: Dense, weights: dict[str, Reals]) -> Reals:
 def _load(step: Step) -> dict[str, Reals]:
     if isinstance(step, Normalize):
         return {}
-    stored = dict(read_weights(step.weights))
+    stored = read_weights(step.weights)
     if isinstance(step, LayerNorm):
         shapes: dict[str, tuple[int, ...]] = {"norm.weight": (step.width,), "norm.bias": (step.width,)}
     else:
@@ -118,9 +120,11 @@ def _load(step: Step) -> dict[str, Reals]:
             shapes["linear.bias"] = (step.out_features,)
         if step.residual and step.in_features != step.out_features:
             shapes["residual.weight"] = (step.out_features, step.in_features)
-    if {name: array.shape for name, array in stored.items()} != shapes:
+    # The file may be that of a whole model.
+    own = {name: stored[name] for name in shapes if name in stored}
+    if {name: array.shape for name, array in own.items()} != shapes:
         raise ModelError(f"{step.weights} does not fit its config.json.", hint="Fetch the model again.")
-    return stored
+    return own
 
 
 def _softplus(x: Reals) -> Reals:

@@ -57,7 +57,8 @@ class Tokenizer:
     """The model's own fast tokenizer.
 
     `limit` is the maximum number of tokens per text, special tokens included; `embedded` is the number of ids in the
-    model's embedding table. With a `chat` template, that writes what is around a text.
+    model's embedding table. With a `chat` template, that writes what is around a text. The ids of a `marker` stand
+    between the special ids and a text.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Tokenizer:
         from_left: bool,
         embedded: int = _NO_LIMIT,
         chat: ChatTexts | None = None,
+        marker: Sequence[int] = (),
     ) -> None:
         self._backend = backend
         self._embedded = embedded
@@ -80,6 +82,7 @@ class Tokenizer:
         self._special_ids = special_ids
         self._from_left = from_left
         self._before, self._after = _frame(backend) if chat is None else ([], [])
+        self._before += marker
         self.pad_id = pad_id
         self.limit = limit
         room = None if limit is None else limit - len(self._before) - len(self._after)
@@ -301,6 +304,18 @@ def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
         special_ids=set(backend.special_ids),
         from_left=backend.from_left,
         chat=None if folder.chat is None else _open_chat(folder, folder.chat, made),
+        marker=() if not folder.marker else [_find_marker(folder, made)],
+    )
+
+
+def _find_marker(folder: ModelFolder, backend: Any) -> int:
+    """The id of a marker: PyLate has "[D] " as one token, with its space."""
+    for name in (folder.marker, *folder.marker.split()[:1]):
+        if (found := backend.token_to_id(name)) is not None:
+            return int(found)
+    raise ModelError(
+        f"{folder.transformer.name} marks texts by {folder.marker!r}, which is no token of its tokenizer.",
+        hint="Save the model again with PyLate, which adds it.",
     )
 
 

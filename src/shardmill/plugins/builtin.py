@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Verbs with a folder of their own, in the order of lists.
 _RUNNING = (
-    *("embed", "load", "embed-sparse", "classify", "generate", "summarize", "answer", "score"),
+    *("embed", "load", "embed-sparse", "embed-tokens", "classify", "generate", "summarize", "answer", "score"),
     *("apply", "dedup", "train", "tune", "augment"),
     "run",
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from shardmill.core.languages import read_language
 from shardmill.ledger import Ledger
 from shardmill.models.retrieval.codes import nearest_codes
 from shardmill.models.retrieval.inverted import InvertedIndex, SparseQuery
+from shardmill.models.retrieval.maxsim import best_by_tokens
 from shardmill.models.retrieval.vectors import Best, nearest
 from shardmill.models.retrieval.words import GroupedWords
 from shardmill.plan import ROW, Plan
@@ -31,6 +32,7 @@ from shardmill.results.filtering import Mask, check_where, find_rows
 from shardmill.results.merge import digest_of, part_schema, read_rows, stored_vectors, write_vectors
 from shardmill.results.passages import write_run_words
 from shardmill.results.sparse import find_sparse, open_inverted
+from shardmill.results.tokens import find_tokens, read_blocks
 from shardmill.results.windows import has_windows
 from shardmill.sinks.parquet import read_part_around
 from shardmill.sources.documents.document import PAGE
@@ -38,13 +40,16 @@ from shardmill.tasks import open_task
 from shardmill.tasks.base import START, STOP, WINDOW
 from shardmill.tasks.kept import KEPT
 
+# What is searched for: one vector per text, or sparse ones, or the vectors of each text's tokens.
+Queries = NDArray[np.float32] | Sequence[SparseQuery] | Sequence[NDArray[np.float32]]
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
     """One answer: its row in the source, its score, and its id and kept columns; of a document, always its file.
 
-    The score is a cosine, or the dot product of sparse vectors; by words it is BM25's, and of both the fusion of their
-    ranks.
+    The score is a cosine, the dot product of sparse vectors, or MaxSim of token vectors, a sum of cosines; by words it
+    is BM25's, and of both the fusion of their ranks.
 
     If items have windows, it is the nearest window: its number, and the characters of the item's text that it covers.
     If `page` or `pages` was kept of a document, it has the page that the middle of the window is on.
@@ -102,7 +107,8 @@ def check_request(ledger: Ledger, plan: Plan, texts: Sequence[str], k: int, wher
     refuse_empty(texts)
     if k < 1:
         raise UsageError(f"-k {k}: must be at least 1.")
-    if find_sparse(part_schema(ledger, plan), plan) is None:
+    schema = part_schema(ledger, plan)
+    if find_sparse(schema, plan) is None and find_tokens(schema, plan) is None:
         stored_vectors(ledger, plan)
     if where:
         check_where(ledger, plan, where)
@@ -121,24 +127,27 @@ class SearchedRun:
         self._schema = part_schema(ledger, plan)
         self._has_windows = has_windows(plan, self._schema)
         self._is_sparse = find_sparse(self._schema, plan) is not None
+        self._tokens = find_tokens(self._schema, plan)
         self._filter: tuple[str, Mask] | None = None
 
     def is_of(self, ledger: Ledger, plan: Plan) -> bool:
         """Whether the run has the content that was searched before."""
         return digest_of(self._commits) == digest_of(ledger.commits.read_complete(plan))
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32] | list[SparseQuery]:
+    def embed(self, texts: Sequence[str]) -> Queries:
         """What `find` takes as `queries`, by the run's own model."""
         work, precise = self._plan.work, self._ledger.execution().get("precision") == "float32"
         if self._is_sparse:
             return _sparse_queries(work.task, work.params, texts, precise=precise, quiet=self.quiet)
+        if self._tokens is not None:
+            return [embed_queries(work.task, work.params, [text], precise=precise)[0] for text in texts]
         return embed_queries(work.task, work.params, texts, precise=precise, quiet=self.quiet)
 
     def find(
         self,
         k: int,
         *,
-        queries: NDArray[np.float32] | Sequence[SparseQuery] | None = None,
+        queries: Queries | None = None,
         texts: Sequence[str] = (),
         where: str = "",
     ) -> list[dict[int, Hit]]:
@@ -166,13 +175,16 @@ class SearchedRun:
 
     def _nearest(
         self,
-        queries: NDArray[np.float32] | Sequence[SparseQuery],
+        queries: Queries,
         k: int,
         items: NDArray[np.int64] | None,
         allowed: Mask | None,
     ) -> list[Best]:
+        if self._tokens is not None:
+            blocks = read_blocks(self._ledger, self._plan, self._tokens, allowed)
+            return best_by_tokens(blocks, cast(Sequence[NDArray[np.float32]], queries), k)
         if not isinstance(queries, np.ndarray):
-            return self._inverted.search(queries, k, items, allowed)
+            return self._inverted.search(cast(Sequence[SparseQuery], queries), k, items, allowed)
         stored = stored_vectors(self._ledger, self._plan)
         if queries.shape[1] != stored.dims:
             raise UsageError(f"The query has {queries.shape[1]} dimensions, the run has {stored.dims}.")

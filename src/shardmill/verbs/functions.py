@@ -27,6 +27,7 @@ __all__ = [
     "dedup",
     "embed",
     "embed_sparse",
+    "embed_tokens",
     "generate",
     "load",
     "map",
@@ -710,6 +711,94 @@ def embed_sparse(
     """
     given = dict(locals())
     result: Run = call_verb("embed-sparse", given)
+    return result
+
+
+@checked
+def embed_tokens(
+    source: Source,
+    *,
+    model: str,
+    out: Place | None = None,
+    text: str | None = None,
+    query: str | None = None,
+    format: str | None = None,
+    config: str | None = None,
+    split: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
+    prompt: str | None = None,
+    max_tokens: int | None = None,
+    dtype: Literal["float16", "float32"] | None = None,
+    id: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    device: str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    detach: bool = False,
+    then: str | Sequence[str] | None = None,
+    into: str | Sequence[str] | None = None,
+    max_errors: str | None = None,
+    precision: Literal["auto", "float32"] | None = None,
+    batch_tokens: int | None = None,
+    shard_bytes: int | str | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    refresh: bool = False,
+) -> Run:
+    """Embed every item of a source as a vector per token. The same call resumes an interrupted run.
+
+    run = shardmill.embed_tokens("pages.parquet", text="text", model="./colbert", out="runs/tokens")
+
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
+    model: A ColBERT model of sentence-transformers, PyLate or colbert-ai: a folder, its URL (s3://…), or a hub
+        name.
+    out: The run folder, created if missing: a path or a URL.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
+    prompt: The name of one of the model's prompts, or a text to put first.
+    max_tokens: Tokens of a text at most. Default: the model's limit.
+    dtype: The type of the vectors. Default: float16.
+    id: The field or fields that identify an item; auto: its file and line; hash: its text.
+    keep: Columns to carry into the result, also file, url and line; price:double sets a type.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        auto.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    detach: Return once the workers are placed; they finish the run on their own.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
+    batch_tokens: Tokens per batch, including padding. Default: by memory.
+    shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    fresh: Delete an existing run and start over.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    refresh: Refresh an existing run: compute only what is new or changed.
+    """
+    given = dict(locals())
+    result: Run = call_verb("embed-tokens", given)
     return result
 
 

@@ -29,6 +29,7 @@ needed("optuna")
 
 from tests.support.answers import questions, searchable, write_models, write_reranker  # noqa: E402
 from tests.support.classifiers import write_classifier  # noqa: E402
+from tests.support.colbert_models import write_pylate  # noqa: E402
 from tests.support.generative_models import write_generative  # noqa: E402
 from tests.support.sparse_models import write_splade  # noqa: E402
 from tests.support.training import a_model  # noqa: E402
@@ -96,6 +97,7 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "classify": lambda folder: ({"model": str(write_classifier(folder)), "top_k": 2}, TEXTS, {}),
     "embed": lambda folder: ({"model": str(write_encoder(folder))}, TEXTS, {}),
     "embed-sparse": lambda folder: ({"model": str(write_splade(folder / "m")), "max_active_dims": 20}, TEXTS, {}),
+    "embed-tokens": lambda folder: ({"model": str(write_pylate(folder / "m"))}, TEXTS, {}),
     "generate": lambda folder: ({"model": str(write_generative(folder)), "max_tokens": 8}, TEXTS, {}),
     "map": placed,
     "score": score,

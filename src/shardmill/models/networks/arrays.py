@@ -105,6 +105,8 @@ class _Arrays(Operations[Array]):
         scores -= scores.max(axis=-1, keepdims=True)
         np.exp(scores, out=scores)
         scores /= scores.sum(axis=-1, keepdims=True)
+        if how.reach >= 0:  # A token beside a query may see nothing within its reach.
+            scores *= seen.any(axis=-1, keepdims=True)
         return (scores @ value).swapaxes(1, 2).reshape(rows, tokens, -1)
 
     def first(self, x: Array) -> Array:

@@ -64,7 +64,7 @@ class TokenEmbedder(TextEmbedder):
         return []
 
     @property
-    def skip(self) -> int:  # type: ignore[override]
+    def skip(self) -> int:
         """Tokens of a prompt have vectors like others."""
         return 0
 

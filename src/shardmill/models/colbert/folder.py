@@ -163,7 +163,7 @@ def _stanford(root: Path) -> ModelFolder:
         query_length=length,
         expansion=Expansion(length, bool(said.get("attend_to_mask_tokens"))),
     )
-    steps = [Dense(weights, inputs, width, bias=False, activation="Identity", residual=False), Normalize()]
+    steps: list[Step] = [Dense(weights, inputs, width, bias=False, activation="Identity", residual=False), Normalize()]
     marker = said.get("doc_token_id") or "[unused1]"
     return _finish(root, root, pooling, steps, max_tokens=said.get("doc_maxlen"), marker=marker)
 

@@ -45,13 +45,13 @@ def max_similarity(
         return scores
     products = np.asarray(vectors, np.float32) @ np.concatenate(queries).T
     nearest = np.maximum.reduceat(products, (np.cumsum(counts) - counts)[there], axis=0)
-    lengths = [len(query) for query in queries]
+    lengths = np.array([len(query) for query in queries])
     scores[there] = np.add.reduceat(nearest, np.cumsum(lengths) - lengths, axis=1)
     return scores
 
 
 def _cut(blocks: Iterable[Block], tokens: int) -> Iterator[Block]:
-    """Blocks of so many vectors at most, unless a row has more."""
+    """Blocks of at most `tokens` vectors, unless a row has more."""
     for rows, vectors, counts in blocks:
         stops = np.cumsum(counts)
         first = done = 0

@@ -17,7 +17,7 @@ from shardmill.plan.values import NAMES, Columns, Condition, Place, Places
 if TYPE_CHECKING:
     from shardmill.run.request import Request
 
-OF_A_TABLE = "Tables only"
+OF_A_RUN, OF_A_TABLE = "Runs only", "Tables only"
 # As a shell says of a program that a closed pipe has ended.
 _PIPE_CLOSED = 128 + signal.SIGPIPE
 # More files than these are told by their number.
@@ -182,6 +182,12 @@ class SearchOptions(OfResult, Trusting, Printing):
         metavar="LANGUAGE",
         shown="recorded with the index, else told from a sample",
     )
+    beside: str = option(
+        "", "Another run over the same items, whose hits are fused with these by rank.", metavar="RUN", group=OF_A_RUN
+    )
+    rerank: str = option(
+        "", "Another run over the same items, whose vectors rank the best 100 anew.", metavar="RUN", group=OF_A_RUN
+    )
     sql: bool = option(False, "Print the SQL for psql and run nothing.", group=OF_A_TABLE, common=True)
 
 
@@ -197,9 +203,12 @@ def search(request: Request) -> None:
     result = open_result(options.run, allow_code=options.allow_code)
     if options.language and isinstance(result, Table):
         raise UsageError("A table has the language that it was loaded with: `language` in its spec.")
+    if (options.beside or options.rerank) and isinstance(result, Table):
+        raise UsageError("A table is searched alone: leave out --beside and --rerank.")
     found: list[list[Any]]
     if not isinstance(result, Table):
         how: dict[str, Any] = {"words": options.words, "hybrid": options.hybrid, "language": options.language}
+        how |= {"beside": options.beside or None, "rerank": options.rerank or None}
         found = [*result.search_many(texts, options.k, where=options.where, **how, quiet=options.as_json)]
     elif options.sql:
         print("\n\n".join(result.show_sql(texts, options.k, mode=mode, where=options.where)))

@@ -155,23 +155,25 @@ class SearchedRun:
 
         They are found by meaning if there are `queries`, by words if there are `texts`, and by both if there are both.
         """
-        allowed = self._find_allowed(where) if where else None
-        of_items = self._items if self._has_windows else None
         depth = count_candidates(k) if texts and queries is not None else k
-        meant = worded = None
-        if queries is not None:
-            meant = self._nearest(queries, depth, of_items, allowed)
-        if texts:
-            worded = self.words().search(texts, depth, of_items, allowed)
-        if meant is None or worded is None:
-            return self._read_hits([zip(*best, strict=True) for best in meant or worded or ()])
-        return self._read_hits([self._fuse(a[0], b[0], k) for a, b in zip(meant, worded, strict=True)])
+        allowed = self.find_allowed(where) if where else None
+        lists = self.rank(depth, queries=queries, texts=texts, allowed=allowed)
+        if len(lists) == 1:
+            return self.read_hits([zip(*best, strict=True) for best in lists[0]])
+        return self.read_hits([self._fuse([best[0] for best in each], k) for each in zip(*lists, strict=True)])
 
-    def _fuse(self, meant: NDArray[np.int64], worded: NDArray[np.int64], k: int) -> Iterator[tuple[int, float]]:
-        """The best rows of two lists, fused by their items; of an item with two windows, the one by meaning."""
-        rows = {self._item(row): row for row in (*worded, *meant)}
-        lists = [[self._item(row) for row in each] for each in (meant, worded)]
-        return ((rows[item], score) for item, score in fuse(lists, k))
+    def rank(
+        self, k: int, *, queries: Queries | None = None, texts: Sequence[str] = (), allowed: Mask | None = None
+    ) -> list[list[Best]]:
+        """The `k` best rows of each query by meaning, and those by words; of an item with windows, one row."""
+        of_items = self._items if self._has_windows else None
+        meant = [self._nearest(queries, k, of_items, allowed)] if queries is not None else []
+        return [*meant, self.words().search(texts, k, of_items, allowed)] if texts else meant
+
+    def _fuse(self, lists: Sequence[NDArray[np.int64]], k: int) -> Iterator[tuple[int, float]]:
+        """The best rows of several lists, fused by their items; of an item with several windows, that of the first."""
+        rows = {self.item(row): row for each in reversed(lists) for row in each}
+        return ((rows[item], score) for item, score in fuse([[self.item(row) for row in each] for each in lists], k))
 
     def _nearest(
         self,
@@ -192,7 +194,8 @@ class SearchedRun:
             return nearest_codes(self._matrix, stored.quantiser, queries, k, items, allowed)
         return nearest(self._matrix, queries, k, items, allowed)
 
-    def _find_allowed(self, where: str) -> Mask:
+    def find_allowed(self, where: str) -> Mask:
+        """The rows of the result that a condition holds for."""
         if self._filter is None or self._filter[0] != where:
             self._filter = where, find_rows(self._ledger, self._plan, where, quiet=self.quiet)
         return self._filter[1]
@@ -215,10 +218,25 @@ class SearchedRun:
     def _items(self) -> NDArray[np.int64]:
         return read_items(self._ledger, self._plan)
 
-    def _item(self, row: int) -> int:
-        return int(self._items[row]) if self._has_windows or self._plan.work.takes_part else int(row)
+    @property
+    def _numbers_items(self) -> bool:
+        """Whether a row's number in the result is not that of its item."""
+        return self._has_windows or self._plan.work.takes_part
 
-    def _read_hits(self, ranked: Sequence[Iterable[tuple[int, float]]]) -> list[dict[int, Hit]]:
+    def item(self, row: int) -> int:
+        """The item of a row of the result."""
+        return int(self._items[row]) if self._numbers_items else int(row)
+
+    def rows_of(self, items: Sequence[int]) -> Mask:
+        """The rows of these items."""
+        if self._numbers_items:
+            return np.isin(self._items, items)
+        mask = np.zeros(sum(commit.rows_in_part for commit in self._commits), bool)
+        mask[items] = True
+        return mask
+
+    def read_hits(self, ranked: Sequence[Iterable[tuple[int, float]]]) -> list[dict[int, Hit]]:
+        """The answers of each query, from their rows of the result and their scores."""
         plan, names = self._plan, [f.name for f in self._schema if f.name in self._plan.kept]
         spans = [name for name in (WINDOW, START, STOP) if self._has_windows and name in self._schema.names]
         paged = [PAGE] if PAGE in self._schema.names and PAGE not in names else []
@@ -229,7 +247,7 @@ class SearchedRun:
         for ranking in rankings:
             hits = {}
             for row, score in ranking:
-                item, values = self._item(row), {**read[row]}
+                item, values = self.item(row), {**read[row]}
                 span = {name: values.pop(name) for name in spans}
                 page = take_page(plan, values, span.get(START), span.get(STOP))
                 values = {FILE: files[item], **values} if item < len(files) else values

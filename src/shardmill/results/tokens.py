@@ -13,6 +13,7 @@ from shardmill.ledger import Ledger
 from shardmill.models.retrieval.maxsim import Block
 from shardmill.plan import Plan
 from shardmill.results.merge import read_rows
+from shardmill.sinks.parquet import read_rows_at
 
 
 def find_tokens(schema: pa.Schema, plan: Plan) -> TokenColumn | None:
@@ -22,11 +23,16 @@ def find_tokens(schema: pa.Schema, plan: Plan) -> TokenColumn | None:
 
 def read_blocks(ledger: Ledger, plan: Plan, column: TokenColumn, allowed: NDArray[np.bool_] | None) -> Iterator[Block]:
     """The vectors of all rows that are allowed."""
-    first = 0
-    for batch in read_rows(ledger, plan, [column.name]):
-        rows, vectors = np.arange(first, first + batch.num_rows), batch.column(column.name)
-        if allowed is not None:
-            rows = rows[allowed[rows]]
-            vectors = vectors.take(pa.array(rows - first))
-        yield rows, *column.read(vectors)
-        first += batch.num_rows
+    if allowed is None:
+        first = 0
+        for batch in read_rows(ledger, plan, [column.name]):
+            yield np.arange(first, first + batch.num_rows), *column.read(batch.column(column.name))
+            first += batch.num_rows
+        return
+    before = 0
+    for commit in ledger.commits.read_complete(plan):
+        here, done = np.flatnonzero(allowed[before : before + commit.rows_in_part]), 0
+        for batch in read_rows_at(ledger.store, commit, here, [column.name]) if len(here) else ():
+            yield before + here[done : done + batch.num_rows], *column.read(batch.column(column.name))
+            done += batch.num_rows
+        before += commit.rows_in_part

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from shardmill.core import permission
 from shardmill.core.console import card, say
 from shardmill.core.errors import ShardmillError, UsageError
-from shardmill.core.fusion import choose_mode
 from shardmill.core.telemetry import timed_step
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
@@ -28,13 +27,14 @@ if TYPE_CHECKING:
 
     from shardmill.models.retrieval.passages import PassageRecord
     from shardmill.results.files.chosen import Merged
-    from shardmill.results.search import Hit, SearchedRun
+    from shardmill.results.search import Hit
     from shardmill.results.torch_rows import TorchRows
     from shardmill.results.verify import Report
     from shardmill.run.costs.cost import Cost
     from shardmill.run.editions import EditionLine
     from shardmill.run.migrated import Migrated
     from shardmill.run.refreshed import Refreshed
+    from shardmill.run.searching import Searches
     from shardmill.verbs.answer.evaluation import Evaluation
     from shardmill.verbs.tune.study import StudyResult
 
@@ -49,7 +49,7 @@ class Run:
     def __init__(self, place: str | os.PathLike[str], *, allow_code: bool = False) -> None:
         self.ledger = Ledger(place)
         self.plan: Plan = self.ledger.plan()
-        self._searched: SearchedRun | None = None
+        self._searches: Searches | None = None
         if allow_code:
             permission.allow(self.plan.code)
 
@@ -156,7 +156,7 @@ class Run:
 
     def _read_again(self, run: str) -> None:
         self.ledger = Ledger(run)
-        self.plan, self._searched = self.ledger.plan(), None
+        self.plan, self._searches = self.ledger.plan(), None
 
     def editions(self) -> list[EditionLine]:
         """The editions of the run, the oldest first, and what each refresh did."""
@@ -314,13 +314,17 @@ class Run:
         words: bool = False,
         hybrid: bool = False,
         language: str = "",
+        beside: str | os.PathLike[str] | None = None,
+        rerank: str | os.PathLike[str] | None = None,
         quiet: bool = True,
     ) -> list[Hit]:
         """The best items for a text, best first: nearest in meaning, by `words` alone, or by both (`hybrid`).
 
-        Only items whose id and kept columns meet `where` are found: "overall <= 2". Words are those of a `language`.
+        Only items whose id and kept columns meet `where` are found: "overall <= 2". Words are those of a `language`. Of
+        other runs over the same items, what is found `beside` is fused by rank, and `rerank` ranks the best 100 anew.
         """
-        return self.search_many([text], k, where=where, words=words, hybrid=hybrid, language=language, quiet=quiet)[0]
+        how: dict[str, Any] = {"words": words, "hybrid": hybrid, "language": language, "quiet": quiet}
+        return self.search_many([text], k, where=where, beside=beside, rerank=rerank, **how)[0]
 
     def search_many(
         self,
@@ -331,31 +335,24 @@ class Run:
         words: bool = False,
         hybrid: bool = False,
         language: str = "",
+        beside: str | os.PathLike[str] | None = None,
+        rerank: str | os.PathLike[str] | None = None,
         quiet: bool = True,
     ) -> list[list[Hit]]:
         """Several searches. The model stays loaded for the next ones, until `close`; by `words` none is needed."""
-        from shardmill.results.search import SearchedRun, check_request, check_searchable
+        from shardmill.run.searching import Searches
 
-        work, mode, queries = self.plan.work, choose_mode(hybrid, words, language), None
-        if mode != "text":
-            check_searchable(work.task, work.params)
-        check_request(self.ledger, self.plan, texts, k, where)
-        if self._searched is None or not self._searched.is_of(self.ledger, self.plan):
-            self._searched = SearchedRun(self.ledger, self.plan)
-        self._searched.quiet = quiet
-        if mode != "vector":
-            self._searched.words(language)  # Refuses a run without texts before a model is loaded.
-        if mode != "text":
-            queries = self._searched.embed(texts)
-        asked = () if mode == "vector" else texts
-        return [[*hits.values()] for hits in self._searched.find(k, queries=queries, texts=asked, where=where)]
+        self._searches = self._searches or Searches()
+        how: dict[str, Any] = {"words": words, "hybrid": hybrid, "language": language, "quiet": quiet}
+        others: dict[str, Any] = {"beside": beside, "rerank": rerank}
+        return self._searches.search(self.ledger, self.plan, texts, k, where=where, **how, **others)
 
     def close(self) -> None:
         """Free the model and the index of words that searches and questions have left open in this process."""
         from shardmill.tasks.kept import KEPT
 
         KEPT.close()
-        self._searched = None
+        self._searches = None
 
     def index(self, *, graph: bool = True, language: str = "", quiet: bool = True) -> PassageRecord:
         """Write the passages of an embed run for `answer` and `ask`, in a `language`, with graphs to search fast."""

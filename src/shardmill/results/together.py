@@ -35,7 +35,11 @@ class Together:
             for each in self.own.rank(depth, queries=queries, texts=words, allowed=allowed)
         ]
         if self.beside is not None:
-            kept = None if allowed is None else self.beside.rows_of([self.own.item(r) for r in allowed.nonzero()[0]])
+            kept = (
+                None
+                if allowed is None
+                else self.beside.rows_of([self.own.item(row) for row in allowed.nonzero()[0].tolist()])
+            )
             (added,) = self.beside.rank(depth, queries=self.beside.embed(texts), allowed=kept)
             lists.append([[(self.beside.item(row), -1) for row in best[0].tolist()] for best in added])
         anew = None if self.rerank is None else self.rerank.embed(texts)

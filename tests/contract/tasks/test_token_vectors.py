@@ -107,6 +107,14 @@ def test_a_search_is_exact(tmp_path: Path) -> None:
     assert {hit.row for hit in few} == {38, 39}
     assert [hit.score for hit in few] == pytest.approx(np.sort(due[0][38:])[::-1].tolist(), abs=1e-3)
     assert len(run.search(asked[0], 4, hybrid=True)) == 4
+    fake = {**work, "task": "shardmill.testing:FakeTask"}
+    dense = start(make_spec(fake, {"device": "cpu", "shard_bytes": 600}), tmp_path / "dense", engine=InProcessEngine())
+    anew = dense.search_many(asked, 5, rerank=tmp_path / "run")
+    assert [[(hit.row, hit.score) for hit in hits] for hits in anew] == [
+        [(hit.row, pytest.approx(hit.score)) for hit in hits] for hits in run.search_many(asked, 5)
+    ]
+    nearest = dense.search(asked[0], 2, where="id >= 30", rerank=tmp_path / "run")
+    assert [hit.row for hit in nearest] == [hit.row for hit in run.search(asked[0], 2, where="id >= 30")]
     run.close()
 
 

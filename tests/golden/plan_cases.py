@@ -11,6 +11,8 @@ ITEMS = {"source": "items.jsonl", "text": "body", "id": "id"}
 FAKE = {**ITEMS, "task": "shardmill.testing:FakeTask"}
 STREAM = {**ITEMS, "task": "shardmill.testing:FakeStream"}
 EMBEDDER, WRITER, READER = "models/embedder", "models/writer", "models/reader"
+CLASSIFIER, TAGGER, ENTAILER, RANKER = "models/classifier", "models/tagger", "models/entailer", "models/ranker"
+SPARSE, COLBERT = "models/sparse", "models/colbert"
 OVER = "runs/embed"
 SERVER = {"endpoint": "http://models.example/v1", "key_variable": "OTHER_KEY"}
 TO = {"url": "postgresql://someone@db.example/shop", "table": "notes"}
@@ -22,6 +24,10 @@ SPACE = {"x": {"low": -5.0, "high": 5.0}, "n": {"low": 1, "high": 8, "log": True
 
 def embed(**params: Any) -> dict[str, Any]:
     return {**ITEMS, "task": "embed", "params": {"model": EMBEDDER, **params}}
+
+
+def of_model(task: str, model: str, **params: Any) -> dict[str, Any]:
+    return {**ITEMS, "task": task, "params": {"model": model, **params}}
 
 
 def generate(**params: Any) -> dict[str, Any]:
@@ -123,6 +129,15 @@ TASKS: dict[str, dict[str, Any]] = {
     "embed max_tokens": embed(max_tokens=16),
     "embed windows": embed(window_tokens=8, overlap=2, windows="each"),
     "embed windows mean": embed(window_tokens=8, windows="mean"),
+    "classify": of_model("classify", CLASSIFIER),
+    "classify several": of_model("classify", CLASSIFIER, top_k=2, max_tokens=16),
+    "classify spans": of_model("classify", TAGGER),
+    "classify labels": of_model("classify", ENTAILER, labels=["a bill", "a praise"], multi_label=True),
+    "score": of_model("score", RANKER, query_text="{title}"),
+    "embed-sparse": of_model("embed-sparse", SPARSE),
+    "embed-sparse few": of_model("embed-sparse", SPARSE, max_active_dims=5),
+    "embed-tokens": of_model("embed-tokens", COLBERT),
+    "embed-tokens float32": of_model("embed-tokens", COLBERT, dtype="float32", max_tokens=16),
     "generate": generate(),
     "generate system": generate(system="Be brief."),
     "generate messages": generate(messages=True),

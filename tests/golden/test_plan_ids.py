@@ -23,6 +23,7 @@ import pytest
 import shardmill
 from tests.golden.plan_cases import KEYS, LOADS, SOURCES, STUDIES, TASKS, TRAININGS
 from tests.support.libraries import needed
+from tests.support.tensors import with_head
 
 GOLDEN = Path(__file__).with_name("plan_ids.json")
 DATA = Path(__file__).parents[1] / "data"
@@ -44,8 +45,31 @@ def lay_out(folder: Path) -> None:
     for name in ("functions.py", "objectives.py"):
         shutil.copy(KEPT / "sources" / name, folder / name)
     shutil.copytree(KEPT / "models", folder / "models")
+    write_models(folder / "models")
     shutil.copytree(KEPT / "runs/embed", folder / "runs/embed")
     shutil.copytree(next((KEPT / "runs/map/fit").iterdir()), folder / "FIT")
+
+
+def write_models(folder: Path) -> None:
+    """Those of later verbs, made of the ones that were kept."""
+    reader = folder / "reader"
+    for name, kind, labels in (
+        ("classifier", "Sequence", ["bad", "good"]),
+        ("entailer", "Sequence", ["contradiction", "neutral", "entailment"]),
+        ("ranker", "Sequence", ["score"]),
+        ("tagger", "Token", ["O", "B-PLACE", "I-PLACE"]),
+    ):
+        named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+        pooler: dict[str, tuple[int, ...]] = {"bert.pooler.dense.weight": (16, 16), "bert.pooler.dense.bias": (16,)}
+        head = {"classifier.weight": (len(labels), 16), "classifier.bias": (len(labels),)}
+        config = {"architectures": [f"BertFor{kind}Classification"], **named}
+        with_head(reader, folder / name, config, {**(pooler if kind == "Sequence" else {}), **head})
+    words = "cls.predictions"
+    steps: dict[str, tuple[int, ...]] = {f"{words}.transform.dense.weight": (16, 16), f"{words}.bias": (125,)}
+    steps |= {f"{words}.transform.{name}": (16,) for name in ("dense.bias", "LayerNorm.weight", "LayerNorm.bias")}
+    with_head(reader, folder / "sparse", {"architectures": ["BertForMaskedLM"]}, steps)
+    with_head(reader, folder / "colbert", {"architectures": ["HF_ColBERT"]}, {"linear.weight": (8, 16)})
+    (folder / "colbert/artifact.metadata").write_text('{"query_token_id": "[CLS]", "doc_token_id": "[SEP]"}')
 
 
 def plan_here(work: Mapping[str, Any], out: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,12 @@ from shardmill.run import Run, prepare, resume, start  # noqa: E402
 from shardmill.testing import InProcessEngine, crash_at  # noqa: E402
 from tests.support.adapters import linear, same, write_adapter, write_merged  # noqa: E402
 from tests.support.classifiers import write_classifier  # noqa: E402
+from tests.support.forking import Forking  # noqa: E402
 from tests.support.generative_models import write_generative  # noqa: E402
 from tests.support.tiny_models import bert, pooling, write_model  # noqa: E402
+from tests.support.waiting import PATIENCE_S  # noqa: E402
+
+processes = Forking()
 
 TEXTS = ["The battery died after an hour.", "Anna went to Paris in May", "rain, rain and more rain", "Yes."]
 
@@ -45,17 +48,20 @@ def run(items: Path, out: Path, task: str, model: Path, **params: Any) -> Run:
     return start(spec_of(items, task, model, **params), out, engine=InProcessEngine())
 
 
+def _embed_and_die(run: str) -> None:
+    InProcessEngine(on_step=crash_at("committed", after=1)).start(run)
+
+
 def test_killed_resumed_and_proved(items: Path, tmp_path: Path) -> None:
     base = write_model(tmp_path / "base", bert(), [pooling("mean"), ("Normalize", {}, {})], scale=2)
     modules = same(*linear(base, "query", "value", "dense"))
     adapter = write_adapter(tmp_path / "adapter", base, modules)
     out = tmp_path / "run"
     killed = prepare(spec_of(items, "embed", base, adapter=str(adapter)), out)
-    child = os.fork()
-    if not child:
-        InProcessEngine(on_step=crash_at("committed", after=1)).start(str(out))
-        os._exit(1)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    child = processes.Process(target=_embed_and_die, args=(str(out),))
+    child.start()
+    child.join(PATIENCE_S)
+    assert child.exitcode == -signal.SIGKILL
     assert 0 < len(killed.ledger.commits.shards()) < len(killed.plan.shards)
     write_adapter(adapter, base, modules, seed=4)
     with pytest.raises(ShardmillError, match="adapter"):

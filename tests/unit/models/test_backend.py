@@ -51,7 +51,8 @@ def _due(folder: Path, **options: Any) -> Backend:
     special = frozenset(i for i in made.all_special_ids if i is not None)
     left = made.truncation_side == "left"
     typed = "token_type_ids" in made.model_input_names
-    return Backend(tokenizer, int(made.model_max_length), made.pad_token_id, special, left, typed)
+    mask = made.eos_token_id if made.mask_token_id is None else made.mask_token_id
+    return Backend(tokenizer, int(made.model_max_length), made.pad_token_id, special, left, typed, mask)
 
 
 def _check(ours: Backend, due: Backend, texts: list[str]) -> None:

@@ -42,7 +42,7 @@ def test_a_summary_is_not_cut(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", FUNCTIONS)
 def test_a_function_has_a_true_signature(verb: str) -> None:
-    function = getattr(shardmill, verb)
+    function = getattr(shardmill, verb.replace("-", "_"))
     parameters = inspect.signature(function).parameters
     assert [each.call for each in options_of(verb) if each.about.only in ("", "python")].sort() == [*parameters].sort()
     assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())

@@ -99,7 +99,6 @@ class LearningParams(Params):
         "Train a LoRA adapter of this rank; the model's own weights stay.",
         group=LEARNING,
         metavar="RANK",
-        common=True,
         shown="all weights learn",
         ge=1,
     )

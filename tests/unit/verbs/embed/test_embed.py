@@ -77,7 +77,7 @@ def test_is_a_task(task: EmbedTask) -> None:
         ({"dims": 0}, "dims"),
         ({"dtype": "int4"}, "dtype"),
         ({"max_tokens": -1}, "max_tokens"),
-        ({"modle": "x"}, r"(?s)modle.*Its parameters are model, prompt, max_tokens"),
+        ({"modle": "x"}, r"(?s)modle.*Its parameters are adapter, model, prompt, max_tokens"),
         ({"model": ""}, "model"),
         ({"dims": 0, "dtype": "int4"}, r"dims.*dtype"),
     ],
@@ -245,7 +245,7 @@ def test_a_row_that_low_precision_spoils_is_done_again_in_float32(
 
 def test_a_failed_check_falls_back_and_says_so(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("shardmill.models.choosing.agree", lambda *compared: False)
+    monkeypatch.setattr("shardmill.models.choosing.agree", lambda *compared, **how: False)
     made = EmbedTask(model=str(folder))
     made.open(Device("cpu", "cpu", threads=2))
     assert made.notes[0].startswith("Kernel: numpy float32 (openvino ")

@@ -93,7 +93,7 @@ def test_queries_without_a_network(tmp_path: Path) -> None:
     task = EmbedSparseTask(model=str(folder))
     task.open(Device("cpu", "cpu", threads=2, precise=True))
     query = "the battery of the charger"
-    words, weights = task.embedder.sparse_query(query)
+    words, weights = task.encoder.sparse_query(query)
     asked = model.encode_query([query], convert_to_sparse_tensor=False).numpy()[0]
     assert_equal(
         [dict(zip(words.tolist(), weights.tolist(), strict=True))],

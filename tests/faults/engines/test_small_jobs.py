@@ -46,7 +46,7 @@ if "shardmill" in " ".join(sys.orig_argv):
 
     EmbedTask.begin = begin_in_trouble
     if trouble == "bug":
-        EmbedTask.numerics = property(lambda self: once(KeyError("a bug")) or self.embedder.numerics)
+        EmbedTask.numerics = property(lambda self: once(KeyError("a bug")) or self.encoder.numerics)
 """
 
 

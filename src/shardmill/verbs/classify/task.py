@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardmill.core.devices import Device
 from shardmill.models.classifier import Classifier
 from shardmill.models.embedder import NOT_FINITE, not_finite
 from shardmill.models.folder import ModelFolder
 from shardmill.models.kinds import TAGGER
 from shardmill.models.labels import to_probabilities
 from shardmill.models.networks.stored import Reals
-from shardmill.tasks.base import Output, Prepared, Task
+from shardmill.tasks.base import Output, Prepared
+from shardmill.tasks.encoding import EncoderTask
 from shardmill.tasks.params import read_params
 from shardmill.verbs.classify.checking import check_options
 from shardmill.verbs.classify.params import HYPOTHESIS, ClassifyParams
@@ -36,35 +36,30 @@ _MOST_DISTANT = {"float32": 1e-3, "float16": 0.01, "bfloat16": 0.05}
 _THRESHOLD = 0.5
 
 
-class ClassifyTask(Task):
+class ClassifyTask(EncoderTask):
     """The `classify` task. Its columns are `label` and `score`, with `labels` if several are told; or `spans`; or, of a
     regression, `score` alone.
     """
 
+    encoder: Classifier
     serves_runs = True
 
     def __init__(self, **params: Any) -> None:
         self.params = read_params(ClassifyParams, params, "classify")
         own = self.params
-        self.model = Classifier(own.model, max_tokens=own.max_tokens, reads_pairs=bool(own.labels), adapter=own.adapter)
+        self.encoder = Classifier(
+            own.model, max_tokens=own.max_tokens, reads_pairs=bool(own.labels), adapter=own.adapter
+        )
 
     @property
     def folder(self) -> ModelFolder:
         """The model's folder."""
-        return self.model.folder
-
-    @property
-    def batch_budget(self) -> int:  # type: ignore[override]
-        return self.model.batch_budget
-
-    @property
-    def padded(self) -> bool:  # type: ignore[override]
-        return self.model.padded
+        return self.encoder.folder
 
     @cached_property
     def _rows(self) -> LabelRows | NumberRows | SpanRows:
-        own, labels = self.params, self.model.labels
-        check_options(own, self.model)
+        own, labels = self.params, self.encoder.labels
+        check_options(own, self.encoder)
         if labels.kind == TAGGER:
             return SpanRows(labels.names)
         if labels.scale == "number":
@@ -84,7 +79,7 @@ class ClassifyTask(Task):
         own = self.params
         if not own.labels:
             return None
-        return Hypotheses(self.model, own.labels, own.hypothesis or HYPOTHESIS, several=own.multi_label)
+        return Hypotheses(self.encoder, own.labels, own.hypothesis or HYPOTHESIS, several=own.multi_label)
 
     @property
     def output(self) -> pa.Schema:
@@ -92,45 +87,18 @@ class ClassifyTask(Task):
 
     def fingerprint(self) -> dict[str, str]:
         _ = self._rows, self._hypotheses  # Rejects what does not fit the model before a run is planned.
-        return {**self.model.fingerprint(), "rules": _RULES}
-
-    def check_installed(self, kind: str) -> None:
-        self.model.check_installed(kind)
-
-    def open(self, device: Device) -> None:
-        """Load the model."""
-        self.model.open(device)
-
-    def close(self) -> None:
-        self.model.close()
+        return {**self.encoder.fingerprint(), "rules": _RULES}
 
     @property
     def plan_notes(self) -> list[str]:  # type: ignore[override]
-        labels = self.model.labels
+        labels = self.encoder.labels
         if labels.scale == "sigmoid" and len(labels.names) == 1:
             return [
-                f"{self.model.location.name} has one label, {labels.names[0]!r}: each row has it, and its probability. "
-                "A re-ranker, which scores pairs of texts, looks the same and belongs in `shardmill score`."
+                f"{self.encoder.location.name} has one label, {labels.names[0]!r}: each row has it, with its "
+                "probability. A re-ranker, which scores pairs of texts, looks the same and belongs in "
+                "`shardmill score`."
             ]
         return []
-
-    @property
-    def notes(self) -> list[str]:  # type: ignore[override]
-        return self.model.notes
-
-    @property
-    def numerics(self) -> dict[str, str]:  # type: ignore[override]
-        return self.model.numerics
-
-    @property
-    def device_clock(self) -> dict[str, float] | None:  # type: ignore[override]
-        return self.model.device_clock
-
-    def gpu_bytes(self, precise: bool) -> int | None:
-        return self.model.gpu_bytes(precise)
-
-    def workers_per_gpu(self, cores: int) -> int:
-        return self.model.workers_per_gpu(cores)
 
     def bytes_per_s(self, kind: str) -> float:
         """A text is read once for each label that the model was not trained for."""
@@ -146,7 +114,7 @@ class ClassifyTask(Task):
         """Tokenize; None has no tokens and costs nothing."""
         if isinstance(self._rows, SpanRows):
             return self._spell(texts)
-        tokens = self.model.tokenizer.encode(texts)
+        tokens = self.encoder.tokenizer.encode(texts)
         costs = tokens.rows.lengths
         if (hypotheses := self._hypotheses) is None:
             return Prepared(tokens.rows, costs, tokens.bad, int(costs.sum()), tokens.truncated)
@@ -158,7 +126,7 @@ class ClassifyTask(Task):
 
     def _spell(self, texts: Sequence[str | None]) -> Prepared:
         """Tokenize with the characters of each token."""
-        tokenizer = self.model.tokenizer
+        tokenizer = self.encoder.tokenizer
         spelled, bad = tokenizer.spell([text or "" for text in texts])
         lengths = spelled.ids.lengths
         room = None if tokenizer.limit is None else tokenizer.limit - tokenizer.frame_tokens
@@ -173,9 +141,6 @@ class ClassifyTask(Task):
         truncated = int((lengths[framed] > kept[framed]).sum())
         return Prepared(inputs, rows.lengths, bad | unfit, int(rows.lengths.sum()), truncated)
 
-    def run(self, inputs: Sequence[Any]) -> Output:
-        return self.begin(inputs)()
-
     def begin(self, inputs: Sequence[Any]) -> Callable[[], Output]:
         """Start a batch and return a function that waits for its rows; the device works in the background."""
         if isinstance(self._rows, SpanRows):
@@ -183,11 +148,11 @@ class ClassifyTask(Task):
         if self._hypotheses is not None:
             made = self._hypotheses.probabilities(inputs)
             return lambda: self._make(made)
-        fetch = self.model.begin(inputs)
-        return lambda: self._make(to_probabilities(fetch(), self.model.labels.scale))
+        fetch = self.encoder.begin(inputs)
+        return lambda: self._make(to_probabilities(fetch(), self.encoder.labels.scale))
 
     def _begin_spans(self, inputs: Sequence[SpelledText], rows: SpanRows) -> Callable[[], Output]:
-        logits = self.model.token_logits([each.ids for each in inputs])
+        logits = self.encoder.token_logits([each.ids for each in inputs])
         probabilities = [
             to_probabilities(own, "softmax")[each.first : each.first + len(each.starts)]
             for each, own in zip(inputs, logits, strict=True)

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardmill.core.console import say
-from shardmill.core.devices import Device
 from shardmill.core.errors import SpecError
 from shardmill.core.quantised import BYTE_TYPES, Quantiser, Ranges
 from shardmill.models.embedder import NOT_FINITE, TextEmbedder, not_finite
@@ -27,6 +26,7 @@ from shardmill.models.golden import cosines, lowest_of_many, lowest_rounded
 from shardmill.sources.documents.document import PAGE
 from shardmill.tasks import open_here
 from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared, SourceSample, Task
+from shardmill.tasks.encoding import EncoderTask
 from shardmill.tasks.params import read_params
 from shardmill.verbs.embed.params import EmbedParams
 
@@ -42,9 +42,10 @@ _TIMES_THE_AVERAGE, _BITS_MORE = 3.0, 4
 _SPAN = (pa.field(START, pa.int64()), pa.field(STOP, pa.int64()))
 
 
-class EmbedTask(Task):
+class EmbedTask(EncoderTask):
     """The `embed` task: one vector per text, or per window of it, in the column `embedding`."""
 
+    encoder: TextEmbedder
     serves_runs = True
 
     def __init__(self, **params: Any) -> None:
@@ -54,7 +55,7 @@ class EmbedTask(Task):
         own = self.params
         if own.ranges is not None and own.dtype not in BYTE_TYPES:
             raise SpecError(f"ranges are given with dtype {own.dtype}.", hint="They belong to int8 and uint8.")
-        self.embedder = TextEmbedder(
+        self.encoder = TextEmbedder(
             own.model,
             dims=own.dims,
             prompt=own.prompt,
@@ -66,19 +67,11 @@ class EmbedTask(Task):
     @property
     def folder(self) -> ModelFolder:
         """The model's folder."""
-        return self.embedder.folder
+        return self.encoder.folder
 
     @property
     def rounded(self) -> str:  # type: ignore[override]
         return self.params.precision or ""
-
-    @property
-    def batch_budget(self) -> int:  # type: ignore[override]
-        return self.embedder.batch_budget
-
-    @property
-    def padded(self) -> bool:  # type: ignore[override]
-        return self.embedder.padded
 
     @cached_property
     def _cutter(self) -> Cutter | None:
@@ -86,7 +79,7 @@ class EmbedTask(Task):
             return None
         from shardmill.verbs.embed.windows import Cutter
 
-        own = self.embedder
+        own = self.encoder
         borders = bool(self.params.borders)
         return Cutter(own.tokenizer, own.prompt, self.params.window_tokens, self.params.overlap or 0, borders)
 
@@ -105,12 +98,12 @@ class EmbedTask(Task):
     @property
     def dims(self) -> int:
         """The number of dimensions of a stored vector."""
-        return self.embedder.dims
+        return self.encoder.dims
 
     @property
     def unit_norm(self) -> bool:  # type: ignore[override]
         """Whether the model normalizes its vectors to length one."""
-        return self.embedder.normalizes
+        return self.encoder.normalizes
 
     @cached_property
     def quantiser(self) -> Quantiser | None:  # type: ignore[override]
@@ -134,7 +127,7 @@ class EmbedTask(Task):
             say(f"Measuring the range of each dimension on {len(texts):,} texts.")
         open_here(self, precise=False)
         try:
-            vectors = self.embedder.embed_texts([text[:_CALIBRATED_CHARACTERS] for text in texts])
+            vectors = self.encoder.embed_texts([text[:_CALIBRATED_CHARACTERS] for text in texts])
         finally:
             self.close()
         return {"ranges": Ranges.of(np.delete(vectors, not_finite(vectors), axis=0)).to_json()}
@@ -157,62 +150,31 @@ class EmbedTask(Task):
 
     @property
     def model_code(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.embedder.model_code
+        return self.encoder.model_code
 
     def fingerprint(self) -> dict[str, str]:
         _ = self._cutter  # Rejects windows that are too long for the model before a run is planned.
-        return self.embedder.fingerprint()
-
-    def check_installed(self, kind: str) -> None:
-        self.embedder.check_installed(kind)
-
-    def open(self, device: Device) -> None:
-        """Load the model."""
-        self.embedder.open(device)
-
-    def close(self) -> None:
-        self.embedder.close()
+        return self.encoder.fingerprint()
 
     @property
     def plan_notes(self) -> list[str]:  # type: ignore[override]
-        return self.embedder.plan_notes
-
-    @property
-    def notes(self) -> list[str]:  # type: ignore[override]
-        return self.embedder.notes
-
-    @property
-    def numerics(self) -> dict[str, str]:  # type: ignore[override]
-        return self.embedder.numerics
-
-    @property
-    def device_clock(self) -> dict[str, float] | None:  # type: ignore[override]
-        return self.embedder.device_clock
-
-    def gpu_bytes(self, precise: bool) -> int | None:
-        return self.embedder.gpu_bytes(precise)
-
-    def workers_per_gpu(self, cores: int) -> int:
-        return self.embedder.workers_per_gpu(cores)
+        return self.encoder.plan_notes
 
     def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
         """Tokenize; None has no tokens and costs nothing."""
         if self._cutter is not None:
             paged = pc.indices_nonzero(fields.column(PAGE).is_valid()).to_pylist() if fields is not None else ()
             return self._cutter.prepare(texts, paged)
-        tokens = self.embedder.encode(texts)
+        tokens = self.encoder.encode(texts)
         costs = tokens.rows.lengths
         return Prepared(tokens.rows, costs, tokens.bad, int(costs.sum()), tokens.truncated)
-
-    def run(self, inputs: Sequence[Any]) -> Output:
-        return self.begin(inputs)()
 
     def begin(self, inputs: Sequence[Any]) -> Callable[[], Output]:
         """Start a batch and return a function that waits for its rows; the device works in the background."""
         if self._cutter is not None:
-            fetch_windows = self.embedder.begin([window.ids for window in inputs])
+            fetch_windows = self.encoder.begin([window.ids for window in inputs])
             return lambda: self._window_rows(inputs, fetch_windows())
-        fetch = self.embedder.begin(inputs)
+        fetch = self.encoder.begin(inputs)
         return lambda: self._rows(fetch())
 
     def combine(self, items: int) -> Combined | None:
@@ -291,7 +253,7 @@ class EmbedTask(Task):
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vector of a search query; only the model's own query prompt is put before `text`."""
-        vector: NDArray[np.float32] = self.embedder.embed_queries([text])[0]
+        vector: NDArray[np.float32] = self.encoder.embed_queries([text])[0]
         if np.isnan(vector).all():
             raise SpecError("The query has no tokens.", hint="Write a few words.")
         return vector

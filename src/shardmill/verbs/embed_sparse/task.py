@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.core.devices import Device
 from shardmill.models.embedder import NOT_FINITE
 from shardmill.models.folder import ModelFolder
 from shardmill.models.sparse.embedder import SparseEmbedder
 from shardmill.models.sparse.rows import SparseRows
 from shardmill.tasks.base import Output, Prepared, Task
+from shardmill.tasks.encoding import EncoderTask
 from shardmill.tasks.params import read_params
 from shardmill.verbs.embed_sparse.params import EmbedSparseParams
 from shardmill.verbs.embed_sparse.rows import SPARSE, distance, make_column, output_schema
@@ -28,39 +28,32 @@ from shardmill.verbs.embed_sparse.rows import SPARSE, distance, make_column, out
 _MOST_DISTANT = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
 
 
-class EmbedSparseTask(Task):
+class EmbedSparseTask(EncoderTask):
     """The `embed-sparse` task. Its column `sparse` has a list of words, by number, with their weights."""
 
+    encoder: SparseEmbedder
     serves_runs = True
 
     def __init__(self, **params: Any) -> None:
         self.params = read_params(EmbedSparseParams, params, "embed-sparse")
         own = self.params
-        self.embedder = SparseEmbedder(own.model, prompt=own.prompt, max_tokens=own.max_tokens)
+        self.encoder = SparseEmbedder(own.model, prompt=own.prompt, max_tokens=own.max_tokens)
         self._keeps_all = False
 
     @property
     def folder(self) -> ModelFolder:
         """The model's folder."""
-        return self.embedder.folder
-
-    @property
-    def batch_budget(self) -> int:  # type: ignore[override]
-        return self.embedder.batch_budget
-
-    @property
-    def padded(self) -> bool:  # type: ignore[override]
-        return self.embedder.padded
+        return self.encoder.folder
 
     @property
     def dims(self) -> int:
         """The number of words of the vocabulary."""
-        return self.embedder.dims
+        return self.encoder.dims
 
     @property
     def most(self) -> int | None:
         """How many words a row has at most."""
-        return self.params.max_active_dims or self.embedder.pooling.most
+        return self.params.max_active_dims or self.encoder.pooling.most
 
     @property
     def output(self) -> pa.Schema:
@@ -68,42 +61,11 @@ class EmbedSparseTask(Task):
 
     @property
     def model_code(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.embedder.model_code
-
-    def fingerprint(self) -> dict[str, str]:
-        return self.embedder.fingerprint()
-
-    def check_installed(self, kind: str) -> None:
-        self.embedder.check_installed(kind)
-
-    def open(self, device: Device) -> None:
-        """Load the model."""
-        self.embedder.open(device)
-
-    def close(self) -> None:
-        self.embedder.close()
+        return self.encoder.model_code
 
     @property
     def plan_notes(self) -> list[str]:  # type: ignore[override]
-        return self.embedder.plan_notes
-
-    @property
-    def notes(self) -> list[str]:  # type: ignore[override]
-        return self.embedder.notes
-
-    @property
-    def numerics(self) -> dict[str, str]:  # type: ignore[override]
-        return self.embedder.numerics
-
-    @property
-    def device_clock(self) -> dict[str, float] | None:  # type: ignore[override]
-        return self.embedder.device_clock
-
-    def gpu_bytes(self, precise: bool) -> int | None:
-        return self.embedder.gpu_bytes(precise)
-
-    def workers_per_gpu(self, cores: int) -> int:
-        return self.embedder.workers_per_gpu(cores)
+        return self.encoder.plan_notes
 
     def for_reference(self) -> Task:
         """The same with all words of a text: which are the heaviest may depend on rounding."""
@@ -121,21 +83,18 @@ class EmbedSparseTask(Task):
 
     def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
         """Tokenize; None has no tokens and costs nothing."""
-        tokens = self.embedder.encode(texts)
+        tokens = self.encoder.encode(texts)
         costs = tokens.rows.lengths
         return Prepared(tokens.rows, costs, tokens.bad, int(costs.sum()), tokens.truncated)
 
-    def run(self, inputs: Sequence[Any]) -> Output:
-        return self.begin(inputs)()
-
     def begin(self, inputs: Sequence[Any]) -> Callable[[], Output]:
         """Start a batch and return a function that waits for its rows; the device works in the background."""
-        fetch = self.embedder.begin_sparse(inputs)
+        fetch = self.encoder.begin_sparse(inputs)
         return lambda: self._make(fetch())
 
     def sparse_query(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The words of a search query and their weights; only the model's own query prompt is put before `text`."""
-        return self.embedder.sparse_query(text)
+        return self.encoder.sparse_query(text)
 
     def _make(self, made: SparseRows) -> Output:
         bad = dict.fromkeys(made.not_finite(), NOT_FINITE)

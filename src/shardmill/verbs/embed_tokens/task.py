@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.core.devices import Device
 from shardmill.core.token_vectors import TokenColumn
 from shardmill.models.colbert.embedder import TokenEmbedder, TokenRows
 from shardmill.models.embedder import NOT_FINITE
 from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import lowest_of_tokens
-from shardmill.tasks.base import Output, Prepared, Task
+from shardmill.tasks.base import Output, Prepared
+from shardmill.tasks.encoding import EncoderTask
 from shardmill.tasks.params import read_params
 from shardmill.verbs.embed_tokens.params import EmbedTokensParams
 from shardmill.verbs.embed_tokens.rows import VECTORS, distance, make_rows, output_schema
@@ -29,33 +29,26 @@ from shardmill.verbs.embed_tokens.rows import VECTORS, distance, make_rows, outp
 _TIMES_AS_FAR = 4
 
 
-class EmbedTokensTask(Task):
+class EmbedTokensTask(EncoderTask):
     """The `embed-tokens` task. Its column `vectors` has a list of vectors, and `tokens` their number."""
 
+    encoder: TokenEmbedder
     serves_runs = True
 
     def __init__(self, **params: Any) -> None:
         self.params = read_params(EmbedTokensParams, params, "embed-tokens")
         own = self.params
-        self.embedder = TokenEmbedder(own.model, prompt=own.prompt, max_tokens=own.max_tokens)
+        self.encoder = TokenEmbedder(own.model, prompt=own.prompt, max_tokens=own.max_tokens)
 
     @property
     def folder(self) -> ModelFolder:
         """The model's folder."""
-        return self.embedder.folder
-
-    @property
-    def batch_budget(self) -> int:  # type: ignore[override]
-        return self.embedder.batch_budget
-
-    @property
-    def padded(self) -> bool:  # type: ignore[override]
-        return self.embedder.padded
+        return self.encoder.folder
 
     @property
     def column(self) -> TokenColumn:
         """The column of the vectors."""
-        return TokenColumn(VECTORS, self.embedder.dims, self.params.dtype)
+        return TokenColumn(VECTORS, self.encoder.dims, self.params.dtype)
 
     @property
     def output(self) -> pa.Schema:
@@ -63,38 +56,7 @@ class EmbedTokensTask(Task):
 
     @property
     def model_code(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.embedder.model_code
-
-    def fingerprint(self) -> dict[str, str]:
-        return self.embedder.fingerprint()
-
-    def check_installed(self, kind: str) -> None:
-        self.embedder.check_installed(kind)
-
-    def open(self, device: Device) -> None:
-        """Load the model."""
-        self.embedder.open(device)
-
-    def close(self) -> None:
-        self.embedder.close()
-
-    @property
-    def notes(self) -> list[str]:  # type: ignore[override]
-        return self.embedder.notes
-
-    @property
-    def numerics(self) -> dict[str, str]:  # type: ignore[override]
-        return self.embedder.numerics
-
-    @property
-    def device_clock(self) -> dict[str, float] | None:  # type: ignore[override]
-        return self.embedder.device_clock
-
-    def gpu_bytes(self, precise: bool) -> int | None:
-        return self.embedder.gpu_bytes(precise)
-
-    def workers_per_gpu(self, cores: int) -> int:
-        return self.embedder.workers_per_gpu(cores)
+        return self.encoder.model_code
 
     def distance(self, column: str, stored: Any, again: Any) -> float | None:
         return distance(stored, again, self.column) if column == VECTORS else None
@@ -104,16 +66,13 @@ class EmbedTokensTask(Task):
 
     def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
         """Tokenize; None has no tokens and costs nothing."""
-        tokens = self.embedder.encode(texts)
+        tokens = self.encoder.encode(texts)
         costs = tokens.rows.lengths
         return Prepared(tokens.rows, costs, tokens.bad, int(costs.sum()), tokens.truncated)
 
-    def run(self, inputs: Sequence[Any]) -> Output:
-        return self.begin(inputs)()
-
     def begin(self, inputs: Sequence[Any]) -> Callable[[], Output]:
         """Start a batch and return a function that waits for its rows; the device works in the background."""
-        fetch = self.embedder.begin_tokens(inputs)
+        fetch = self.encoder.begin_tokens(inputs)
         return lambda: self._make(fetch())
 
     def _make(self, made: TokenRows) -> Output:
@@ -124,4 +83,4 @@ class EmbedTokensTask(Task):
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vectors of a search query, one per token, as the model marks and expands queries."""
-        return self.embedder.query_vectors(text)
+        return self.encoder.query_vectors(text)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.core.devices import Device
 from shardmill.core.errors import SpecError
 from shardmill.core.sentences import split_sentences
 from shardmill.models.embedder import NOT_FINITE, TextEmbedder, not_finite
 from shardmill.models.kinds import check_embeds
 from shardmill.models.names import MINILM
 from shardmill.tasks.base import Agreement, Combined, Output, Prepared
+from shardmill.tasks.encoding import EncoderTask
 from shardmill.verbs.summarize.base import NO_SENTENCE, SummarizeTask
 from shardmill.verbs.summarize.extract import SENTENCE, SUMMARY, Extracts, Sentence
 
@@ -27,8 +27,10 @@ _OF_WRITERS = {
 }
 
 
-class ExtractiveSummaries(SummarizeTask):
+class ExtractiveSummaries(SummarizeTask, EncoderTask):
     """In the column `summary`, the sentences of each text that stand for all of it; `starts` and `stops` say where."""
+
+    encoder: TextEmbedder
 
     def __init__(self, **params: Any) -> None:
         super().__init__(SUMMARY, params)
@@ -37,18 +39,12 @@ class ExtractiveSummaries(SummarizeTask):
                 f"{others[0]} is for a model that writes, and this one chooses sentences of the text.",
                 hint="Give --method generative and the --model that writes, or leave it out.",
             )
-        self._encoder = TextEmbedder(self.params.model or MINILM)
+        self.encoder = TextEmbedder(self.params.model or MINILM)
 
     def fingerprint(self) -> dict[str, str]:
         self.check_rouge()
-        check_embeds(self._encoder.location.path)
-        return {**self._encoder.fingerprint(), "rules": _RULES}
-
-    def check_installed(self, kind: str) -> None:
-        self._encoder.check_installed(kind)
-
-    def open(self, device: Device) -> None:
-        self._encoder.open(device)
+        check_embeds(self.encoder.location.path)
+        return {**self.encoder.fingerprint(), "rules": _RULES}
 
     def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
         """Split the texts into sentences, and tokenize these."""
@@ -57,7 +53,7 @@ class ExtractiveSummaries(SummarizeTask):
         bad = {i: NO_SENTENCE for i, text in enumerate(texts) if text is not None and not spans[i]}
         owners = np.repeat(np.arange(len(texts)), [len(each) for each in spans])
         found = [(texts[i] or "")[start:stop] for i, each in enumerate(spans) for start, stop in each]
-        tokens = self._encoder.encode(found)
+        tokens = self.encoder.encode(found)
         costs = tokens.rows.lengths
         numbered = [(i, n, start) for i, each in enumerate(spans) for n, (start, _) in enumerate(each)]
         inputs = [
@@ -66,17 +62,14 @@ class ExtractiveSummaries(SummarizeTask):
         ]
         return Prepared(inputs, costs, bad, int(costs.sum()), tokens.truncated, owners)
 
-    def run(self, inputs: Sequence[Sentence]) -> Output:
-        return self.begin(inputs)()
-
     def begin(self, inputs: Sequence[Sentence]) -> Callable[[], Output]:
         # A sentence without tokens has no vector; its text may have others.
         spoken = [i for i, one in enumerate(inputs) if len(one.ids)]
-        fetch = self._encoder.begin([inputs[i].ids for i in spoken])
+        fetch = self.encoder.begin([inputs[i].ids for i in spoken])
         return lambda: self._rows(inputs, spoken, fetch())
 
     def _rows(self, inputs: Sequence[Sentence], spoken: Sequence[int], made: NDArray[np.float32]) -> Output:
-        vectors = np.zeros((len(inputs), self._encoder.dims), np.float32)
+        vectors = np.zeros((len(inputs), self.encoder.dims), np.float32)
         reasons: list[str | None] = ["the model has no tokens for this text"] * len(inputs)
         faults = dict.fromkeys(not_finite(made), NOT_FINITE)
         made[list(faults)] = 0
@@ -93,12 +86,12 @@ class ExtractiveSummaries(SummarizeTask):
             reasons,
         )
         columns = [pa.array(value, f.type) for value, f in zip(values, SENTENCE, strict=True)]
-        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self._encoder.dims)
+        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self.encoder.dims)
         schema = pa.schema([*SENTENCE, pa.field("embedding", column.type)])
         return Output(pa.RecordBatch.from_arrays([*columns, column], schema=schema))
 
     def combine(self, items: int) -> Combined:
-        return Extracts(items, self._encoder.dims, self.params, self.output, self.rouge)
+        return Extracts(items, self.encoder.dims, self.params, self.output, self.rouge)
 
     def agreement(self, precision: str) -> Agreement:
         """In float32 the same sentences are chosen again; in half precision nearly equal ones may change places."""
@@ -117,29 +110,3 @@ class ExtractiveSummaries(SummarizeTask):
             if row["finish_reason"] not in ("whole", "chosen"):
                 return f"a finish_reason is {row['finish_reason']!r}"
         return None
-
-    @property
-    def batch_budget(self) -> int:  # type: ignore[override]
-        return self._encoder.batch_budget
-
-    @property
-    def padded(self) -> bool:  # type: ignore[override]
-        return self._encoder.padded
-
-    @property
-    def notes(self) -> Sequence[str]:  # type: ignore[override]
-        return self._encoder.notes
-
-    @property
-    def numerics(self) -> Mapping[str, str]:  # type: ignore[override]
-        return self._encoder.numerics
-
-    @property
-    def device_clock(self) -> Mapping[str, float] | None:  # type: ignore[override]
-        return self._encoder.device_clock
-
-    def gpu_bytes(self, precise: bool) -> int | None:
-        return self._encoder.gpu_bytes(precise)
-
-    def workers_per_gpu(self, cores: int) -> int:
-        return self._encoder.workers_per_gpu(cores)

@@ -148,9 +148,9 @@ def test_a_text_is_classified_alone_and_among_others(models: Path) -> None:
 
 def test_a_model_that_gives_nan_sets_its_rows_aside(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = opened(models / "classes", top_k=1)
-    whole = task.model._apply_head
+    whole = task.encoder._apply_head
     monkeypatch.setattr(
-        task.model, "_apply_head", lambda states: whole(states) * np.array([[1.0], [np.nan]], np.float32)
+        task.encoder, "_apply_head", lambda states: whole(states) * np.array([[1.0], [np.nan]], np.float32)
     )
     output = task.run(list(task.prepare(["Yes.", "No."]).inputs))
     assert list(output.bad) == [1]

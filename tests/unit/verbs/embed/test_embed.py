@@ -166,7 +166,7 @@ def test_heads_give_the_ids_of_the_whole(task: EmbedTask, seed: int) -> None:
 @pytest.mark.parametrize("wordwise", [True, False])
 def test_only_the_head_of_a_huge_text_is_read(task: EmbedTask, monkeypatch: pytest.MonkeyPatch, wordwise: bool) -> None:
     read = []
-    tokenizer = task.embedder.tokenizer
+    tokenizer = task.encoder.tokenizer
     backend, words = tokenizer._backend, tokenizer._words
     assert words is not None
 
@@ -215,7 +215,7 @@ def test_a_value_too_large_for_float16(folder: Path, monkeypatch: pytest.MonkeyP
     made.open(CPU)
     vectors = np.ones((2, 16), np.float32)
     vectors[1, 3] = 1e6
-    monkeypatch.setattr(made.embedder._kernel, "begin", lambda rows, skip: lambda: vectors)
+    monkeypatch.setattr(made.encoder._kernel, "begin", lambda rows, skip: lambda: vectors)
     output = made.run(made.prepare(["a", "b"]).inputs)
     assert output.bad == {1: "the vector does not fit in float16"}
     assert output.rows["embedding"].null_count == 1
@@ -226,16 +226,16 @@ def test_a_row_that_low_precision_spoils_is_done_again_in_float32(
 ) -> None:
     made = EmbedTask(model=str(folder))
     made.open(CPU)
-    kernel: Any = made.embedder._kernel
+    kernel: Any = made.encoder._kernel
     kernel.precision = "bfloat16"
-    begin = made.embedder._kernel.begin
+    begin = made.encoder._kernel.begin
 
     def spoilt(rows: Any, skip: int) -> Any:
         vectors = begin(rows, skip)()
         vectors[1] = np.nan
         return lambda: vectors
 
-    monkeypatch.setattr(made.embedder._kernel, "begin", spoilt)
+    monkeypatch.setattr(made.encoder._kernel, "begin", spoilt)
     inputs = made.prepare(["a", "b", "c"]).inputs
     output = made.run(inputs)
     assert output.bad == {}
@@ -298,8 +298,8 @@ def test_out_of_memory(with_torch: EmbedTask, monkeypatch: pytest.MonkeyPatch, e
     def fail(**_: Any) -> None:
         raise error
 
-    assert with_torch.embedder._kernel is not None
-    monkeypatch.setattr(with_torch.embedder._kernel, "_model", fail)
+    assert with_torch.encoder._kernel is not None
+    monkeypatch.setattr(with_torch.encoder._kernel, "_model", fail)
     with pytest.raises(DeviceOutOfMemory):
         with_torch.run(with_torch.prepare(["a"]).inputs)
 
@@ -308,8 +308,8 @@ def test_other_errors_pass(with_torch: EmbedTask, monkeypatch: pytest.MonkeyPatc
     def fail(**_: Any) -> None:
         raise RuntimeError("something else")
 
-    assert with_torch.embedder._kernel is not None
-    monkeypatch.setattr(with_torch.embedder._kernel, "_model", fail)
+    assert with_torch.encoder._kernel is not None
+    monkeypatch.setattr(with_torch.encoder._kernel, "_model", fail)
     with pytest.raises(RuntimeError, match="something else"):
         with_torch.run(with_torch.prepare(["a"]).inputs)
 

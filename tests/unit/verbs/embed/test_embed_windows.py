@@ -101,7 +101,7 @@ def test_windows_cover_every_text(folder: Path, batch: list[str | None], size: t
     """Spans and ids of any text: no gap, no id lost or made up, none over the limit, no character cut."""
     window_tokens, overlap = size if not prompt else (size[0] + 20, size[1])
     task = task_of(folder, window_tokens, overlap, prompt)
-    tokenizer = task.embedder.tokenizer
+    tokenizer = task.encoder.tokenizer
     prepared = task.prepare(batch)
     for text, windows in zip(batch, by_text(prepared, len(batch)), strict=True):
         if text is None:
@@ -184,7 +184,7 @@ def test_cuts_fall_between_characters_of_a_few_tokens(length: int) -> None:
 def test_no_emoji_is_cut_by_byte_level_bpe(folders: dict[str, Path]) -> None:
     text = "🙂👍🏽" * 60
     (windows,) = by_text(task_of(folders["bpe"], 21, 5).prepare([text]), 1)
-    backend = task_of(folders["bpe"], 21, 5).embedder.tokenizer._backend
+    backend = task_of(folders["bpe"], 21, 5).encoder.tokenizer._backend
     assert len(windows) > 10
     for window in windows:
         assert backend.decode(window.ids.tolist()) == text[window.start : window.stop]

@@ -94,7 +94,8 @@ def test_a_search_is_exact(tmp_path: Path) -> None:
     folder = write_pylate(tmp_path / "colbert")
     params = {"model": str(folder), "dtype": "float32"}
     work = {"source": str(tmp_path / "items.jsonl"), "text": "text", "keep": ["text"], "id": "id"}
-    spec = make_spec({**work, "task": "embed-tokens", "params": params}, {"device": "cpu", "shard_bytes": 600})
+    limits = {"device": "cpu", "precision": "float32", "shard_bytes": 600}
+    spec = make_spec({**work, "task": "embed-tokens", "params": params}, limits)
     run = start(spec, tmp_path / "run", engine=InProcessEngine())
     asked = ["When did the battery die?", "rain in Paris"]
     model = maxsim(str(folder), device="cpu")

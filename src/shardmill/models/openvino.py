@@ -23,7 +23,7 @@ from shardmill.core.errors import DeviceOutOfMemory, ModelError
 from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import LOWEST_TOKEN_COSINES
 from shardmill.models.networks.arrays import ArrayNetwork
-from shardmill.models.networks.graph import build_graph, load_openvino
+from shardmill.models.networks.graph import Graph, HalfGatedGraph, build_graph, load_openvino
 from shardmill.models.networks.int8 import Int8Graph
 from shardmill.models.networks.stored import Reals
 from shardmill.models.plain import CpuEncoder, Rows, pad, read_network
@@ -159,8 +159,10 @@ class OpenVinoEncoder(CompiledEncoder):
     ) -> None:
         network, weights = read_network(folder)
         name = folder.transformer.name
+        gated = any(layer.feed.gate is not None for layer in network.layers)
+        operations = HalfGatedGraph if gated and precision != "f32" else Graph
         with explain(name):
-            graph = build_graph(network, weights, limit=limit)
+            graph = build_graph(network, weights, limit=limit, operations=operations)
         super().__init__(graph, folder, pad_id=pad_id, threads=threads, precision=precision, streams=streams)
         if not tried:
             known = weights.shape(network.words)[0]

@@ -256,10 +256,26 @@ class Resuming(Printing):
     )
 
 
-class Renewing(CallOptions):
-    """What a call does with a run whose source has changed."""
+class Dating(WorkOptions):
+    """Which column of a table tells that a row has changed. The result does not depend on it."""
+
+    changed_since: str = option(
+        "",
+        "Of a query: a column that gets a later value with each change of a row, such as updated_at; a refresh reads "
+        "the other columns of changed rows alone.",
+        group=SOURCE,
+        metavar="COLUMN",
+    )
+
+
+class AskingForRefresh(CallOptions):
+    """Whether a run that exists is refreshed."""
 
     refresh: bool = option(False, "Refresh an existing run: compute only what is new or changed.", group=OTHER)
+
+
+class Renewing(Dating, AskingForRefresh):
+    """What a call does with a run whose source has changed."""
 
 
 def refuse_several(**given: bool) -> None:

@@ -256,8 +256,8 @@ class Resuming(Printing):
     )
 
 
-class Dating(WorkOptions):
-    """Which column of a table tells that a row has changed. The result does not depend on it."""
+class Telling(WorkOptions):
+    """What tells which items have changed. The result does not depend on it."""
 
     changed_since: str = option(
         "",
@@ -265,6 +265,11 @@ class Dating(WorkOptions):
         "the other columns of changed rows alone.",
         group=SOURCE,
         metavar="COLUMN",
+    )
+    follow: bool = option(
+        False,
+        "Of local files of lines that only grow: take whole lines, and at a refresh read those that were added.",
+        group=SOURCE,
     )
 
 
@@ -274,7 +279,7 @@ class AskingForRefresh(CallOptions):
     refresh: bool = option(False, "Refresh an existing run: compute only what is new or changed.", group=OTHER)
 
 
-class Renewing(Dating, AskingForRefresh):
+class Renewing(Telling, AskingForRefresh):
     """What a call does with a run whose source has changed."""
 
 

@@ -20,7 +20,7 @@ from shardmill.engines.base import Engine
 from shardmill.ledger import DONE, REFRESH, Editions, Ledger
 from shardmill.plan import Plan
 from shardmill.plan.salt import salt_of
-from shardmill.plan.spec import Spec, Work, check_changed_since, make_execution
+from shardmill.plan.spec import Spec, Work, check_telling, make_execution
 from shardmill.plugins import check_packages, find_verb
 from shardmill.results.delivery import deliveries_of, shipment_of
 from shardmill.results.recovery import recover_lineage
@@ -49,7 +49,7 @@ def refresh(
     changes: Mapping[str, Any] | None = None,
     *,
     work: Work | None = None,
-    changed_since: str | None = None,
+    telling: Mapping[str, Any] | None = None,
     dry_run: bool = False,
     allow_shrink: bool = False,
     allow_code: bool = False,
@@ -61,7 +61,7 @@ def refresh(
     New and changed items are computed, the rows of all others are taken over; items that are gone leave the result.
     A killed refresh goes on when it is started again. With `dry_run`, nothing is written. `work` is what is asked for
     now, if that may be something else than what the run did: items whose rows depend on what differs are computed.
-    `changed_since` is the column that tells when a row of its query changed, from now on.
+    `telling` is what tells of changes from now on: `changed_since` or `follow`.
     """
     quiet, began = is_quiet(quiet), time.time()
     editions = Editions(place)
@@ -91,9 +91,9 @@ def refresh(
         )
     upcoming = editions.find_begun(number, REFRESH) or editions.highest() + 1
     asked = plan.work if work is None else work.model_copy(update={"format": work.format or plan.work.format})
-    if changed_since is not None:
-        asked = asked.model_copy(update={"changed_since": changed_since})
-        check_changed_since(asked)
+    if telling:
+        asked = asked.model_copy(update=telling)
+        check_telling(asked)
     spec = Spec(work=asked.model_copy(update={"edition": upcoming}), execution=execution)
     permit(spec, of_model=allow_code)
     placer, devices = open_placer(spec, engine, quiet)
@@ -132,7 +132,7 @@ def refresh(
             editions.run,
             changes,
             work=work,
-            changed_since=changed_since,
+            telling=telling,
             allow_shrink=allow_shrink,
             allow_code=allow_code,
             quiet=quiet,

@@ -46,8 +46,8 @@ class Reused:
     """Items of a block whose rows are taken over: which they are, and of each row, in order, its item and its number.
 
     `recipe` has them as ranges of earlier parts, or as own rows for those that are `copied`, whose content has to be
-    hashed; `contents` has the hashes of the others. `numbered` says that rows carry the numbers of their items. Of items
-    that were `left_out` when their block was read, copied rows have the id and kept columns that they had.
+    hashed; `contents` has the hashes of the others. `numbered` says that rows carry the numbers of their items. Of
+    items that were `left_out` when their block was read, copied rows have the id and kept columns that they had.
     """
 
     is_reused: NDArray[np.bool_]

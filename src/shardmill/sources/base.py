@@ -31,7 +31,8 @@ class Fields:
 
     `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows. Rows that share a value
     of `group_by` are one item. Of a folder with several configs or splits, `config` and `split` name one. Of the items,
-    `where` and `take` leave some. Rows of a query tell by `changed_since` whether they have changed.
+    `where` and `take` leave some. Rows of a query tell by `changed_since` whether they have changed; files
+    that only grow are read up to their last whole line, to `follow` them.
     """
 
     text: str
@@ -45,6 +46,7 @@ class Fields:
     take: float | None = None
     config: str = ""
     changed_since: str = ""
+    follow: bool = False
 
     @classmethod
     def of(cls, work: Work) -> Fields:
@@ -55,6 +57,7 @@ class Fields:
             where=work.where,
             take=work.take,
             changed_since=work.changed_since,
+            follow=work.follow,
         )
 
 

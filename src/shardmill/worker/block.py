@@ -65,8 +65,8 @@ class Block:
     row until it is written, and is compared there with the hash made when the block was. `item_hashes` are of the items
     as read, `kept_hashes` of their kept columns; with these, `rows_digest` is of the rows, before they are sorted.
     `made_from` has a digest of what each item's rows are made from, `seen` one of what tells its change, if there is
-    such a thing, and `contents` a hash of all of it; `lineage` has these and hashes of its rows. Those of some items may
-    be `reused` from an earlier edition.
+    such a thing, and `contents` a hash of all of it; `lineage` has these and hashes of its rows. Those of some items
+    may be `reused` from an earlier edition.
 
     Of the bad ones, `unreadable` are so in the source. `unchanged` are items whose result is already in the sink,
     `files` the number of each item's file if the shard has several. If items may have several rows or none (`varies`),

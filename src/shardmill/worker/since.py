@@ -22,8 +22,8 @@ from shardmill.sources.sql import open_source as open_query
 class ChangedSource(Source):
     """The rows of a query; those that the edition before has as they are come without text and columns.
 
-    A shard is read whole if its edition lacks a row that should be there: one that was committed late, has its id twice,
-    or failed.
+    A shard is read whole if that edition lacks a row that should be there: one that was committed late, has its id
+    twice, or failed.
     """
 
     def __init__(self, plan: Plan, items: SeenItems) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from shardmill.core.errors import SourceError, SpecError
+from shardmill.core.errors import SourceError, SpecError, WorkerFailed
+from shardmill.plan import Shard
 from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import Run
 from shardmill.sources.sql.items import ItemMaker
+from shardmill.sources.sql.source import SqlSource
 from tests.contract.test_refresh import again, begin, is_as_fresh, rows_stay, spec_of
 from tests.support.corpora import SHOUTING
 
@@ -107,7 +110,6 @@ def test_rows_that_did_not_change_are_not_read(table: Table, read: list[int], tm
         "UPDATE r SET text = 'at the same time', n = 5 WHERE id = 39",
         "UPDATE r SET text = 'by a clock that was set back', changed = 1 WHERE id = 20",
         "UPDATE r SET text = 'at no time', changed = NULL WHERE id = 20",
-        "INSERT INTO r VALUES (10, 'the same id and time', 1, 10)",
     ],
 )
 def test_what_a_time_does_not_tell_is_read(statement: str, sqlite: Table, tmp_path: Path) -> None:
@@ -117,11 +119,34 @@ def test_what_a_time_does_not_tell_is_read(statement: str, sqlite: Table, tmp_pa
     is_as_fresh(tmp_path / "run", sqlite.spec(), tmp_path / "fresh")
 
 
-def test_of_rows_that_told_the_same_the_right_one_stays(sqlite: Table, tmp_path: Path) -> None:
-    sqlite.change("INSERT INTO r VALUES (10, 'another text', 1, 10)")
+def test_two_rows_with_the_same_id_and_time(sqlite: Table, tmp_path: Path) -> None:
     begin(sqlite.spec(), tmp_path / "run")
-    sqlite.change("DELETE FROM r WHERE id = 10 AND n = 1")
+    sqlite.change("INSERT INTO r VALUES (10, 'another text', 1, 10)")
+    assert again(tmp_path / "run").computed == 1
+    assert Run(tmp_path / "run").table().equals(begin(sqlite.spec(), tmp_path / "both").table())
+    sqlite.change("DELETE FROM r WHERE id = 10 AND n = 10")
     assert again(tmp_path / "run").computed == 0
+    is_as_fresh(tmp_path / "run", sqlite.spec(), tmp_path / "fresh")
+
+
+def test_rows_that_change_between_two_statements(
+    sqlite: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shard is tried again; nothing of it was committed."""
+    begin(sqlite.spec(), tmp_path / "run")
+    sqlite.change("UPDATE r SET text = 'edited', changed = 100 WHERE id = 30")
+    see, changed = SqlSource.see, []
+
+    def late(self: SqlSource, shard: Shard, newest: str) -> Iterator[pa.Array]:
+        yield from see(self, shard, newest)
+        if not changed:
+            changed.append(shard)
+            sqlite.change("UPDATE r SET text = 'late', changed = 1 WHERE id = 3")
+
+    monkeypatch.setattr(SqlSource, "see", late)
+    with pytest.raises(WorkerFailed, match="1 rows of the query changed while their shard was read"):
+        again(tmp_path / "run")
+    assert again(tmp_path / "run").computed == 2
     is_as_fresh(tmp_path / "run", sqlite.spec(), tmp_path / "fresh")
 
 
@@ -186,10 +211,10 @@ def test_a_row_that_changed_at_no_other_time_is_found_by_verify(sqlite: Table, t
 @pytest.mark.parametrize(
     ("work", "said"),
     [
-        ({"query": "", "id": "id"}, "no meaning without query"),
-        ({"id": ""}, "no meaning without id"),
-        ({"where": "n < 5"}, "cannot be used with where"),
-        ({"limit": 5}, "cannot be used with limit"),
+        ({"query": "", "id": "id"}, "no meaning without --query"),
+        ({"id": ""}, "no meaning without --id"),
+        ({"where": "n < 5"}, "cannot be used with --where"),
+        ({"limit": 5}, "cannot be used with --limit"),
     ],
 )
 def test_where_it_has_no_meaning(work: dict[str, Any], said: str, sqlite: Table) -> None:

@@ -261,14 +261,14 @@ class Telling(WorkOptions):
 
     changed_since: str = option(
         "",
-        "Of a query: a column that gets a later value with each change of a row, such as updated_at; a refresh reads "
-        "the other columns of changed rows alone.",
+        "Of a query: a column that gets another value with each change of a row (updated_at); a refresh then reads the "
+        "rest of changed rows alone.",
         group=SOURCE,
         metavar="COLUMN",
     )
     follow: bool = option(
         False,
-        "Of local files of lines that only grow: take whole lines, and at a refresh read those that were added.",
+        "Of local files of lines that only grow: read whole lines, and at a refresh those that were added.",
         group=SOURCE,
     )
 

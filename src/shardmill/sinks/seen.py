@@ -1,6 +1,6 @@
 """Items that tell when they changed: those that an earlier edition has as they are need not be read again.
 
-Design: docs/design/editions.md
+Design: docs/design/telling-sources.md
 """
 
 from __future__ import annotations

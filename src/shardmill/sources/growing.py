@@ -1,6 +1,6 @@
 """Files of lines that only grow: what was read of them stays, and what was added is read, up to the last whole line.
 
-What is believed, and why: docs/design/editions.md
+Design: docs/design/telling-sources.md
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from shardmill.core.errors import SourceError
 from shardmill.plan import Plan, Shard, SourceFile
-from shardmill.sources.files import GROWS, WINDOW_BYTES, digest_edges, file_name, open_packed, readable
+from shardmill.sources.files import GROWS, WINDOW_BYTES, digest_edges, empty_source, file_name, open_packed, readable
 from shardmill.store import ReadRange, is_url
 
 _LINES = ("jsonl", "text")
@@ -21,7 +21,10 @@ def follow(kind: str, files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
     """The files as they are up to their last whole line, whatever is added later."""
     if kind not in _LINES:
         raise SourceError(f"--follow is for lines (jsonl or text), and these files are {kind}.", hint="Leave it out.")
-    return tuple(map(_follow, files))
+    followed = tuple(map(_follow, files))
+    if not any(file.size_bytes for file in followed):
+        raise empty_source(followed)
+    return followed
 
 
 def _follow(file: SourceFile) -> SourceFile:

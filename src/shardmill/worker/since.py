@@ -1,6 +1,6 @@
 """A query whose rows tell when they changed, read as far as an earlier edition does not know them.
 
-Design: docs/design/editions.md
+Design: docs/design/telling-sources.md
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ def test_rows_that_did_not_change_are_not_read(
         f"CREATE TABLE changing (id int PRIMARY KEY, text text, changed {type})",
         *(f"INSERT INTO changing VALUES ({n}, 'text {n}', '2026-01-01 00:00:{n}')" for n in range(10, 10 + ROWS)),
     )
-    work = fake_spec(server.url(), query="SELECT * FROM changing", changed_since="changed").work
-    spec = make_spec(work.model_dump(exclude_unset=True), {"shard_bytes": 300})
+    work = fake_spec(server.url(), query="SELECT * FROM changing").work.model_dump(exclude_unset=True)
+    spec = make_spec({**work, "changed_since": "changed"}, {"shard_bytes": 80})
     run = begin(spec, tmp_path / "run")
     assert len(run.plan.shards) > 3
     same, seen = count(read, lambda: again(tmp_path / "run"))

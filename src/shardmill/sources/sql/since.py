@@ -1,6 +1,6 @@
 """Rows of a query that tell when they changed: those that are older than a time are known again without being read.
 
-Design: docs/design/editions.md
+Design: docs/design/telling-sources.md
 """
 
 from __future__ import annotations

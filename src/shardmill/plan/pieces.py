@@ -47,7 +47,8 @@ class SourceFile:
     seeking needs more than a position, `index` names the object that holds it. `origin` is the place where it was
     found, if rows tell where they came from. If an item is a whole file, `path` is where it is in the folder that was
     named. A file of a table that has ids for its columns has those of the table that are read. A local file is
-    `settled` if it had not changed for a while: then this is its number on the disk, and when it last changed.
+    `settled` if it had not changed for a while: then this is its number on the disk, and when it last changed. Of a
+    query whose rows tell when they changed, `newest` is the last of these values when it was planned, as JSON.
     """
 
     place: str
@@ -62,6 +63,7 @@ class SourceFile:
     path: str = ""
     columns: tuple[NumberedColumn, ...] = ()
     settled: str = ""
+    newest: str = ""
 
     @property
     def identity(self) -> list[Any]:

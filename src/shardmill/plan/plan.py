@@ -45,7 +45,10 @@ _USUAL_SHARDS, _MOST_SHARDS = 100_000, 1_000_000
 _LONGEST_S = 900.0
 
 # Keys of the work that are left out if they are unused, so that plans made before they existed keep their id.
-_NEW_KEYS = ("query", "fields", "group_by", "items", "wave", "config", "split", "where", "take", "limit", "edition")
+_NEW_KEYS = (
+    *("query", "fields", "group_by", "items", "wave", "config", "split", "where", "take", "limit", "edition"),
+    *("changed_since", "follow"),
+)
 
 _DAMAGED = "Restore it, or choose another --out and run again."
 
@@ -112,7 +115,7 @@ class Plan:
     def of(cls, work: Work, stat: SourceStat, fingerprint: dict[str, str], shards: Sequence[Shard]) -> Plan:
         """Make a plan whose id depends on the content of all parts, and on no path."""
         work_json = _dump(work)
-        for name in ("source", "items"):
+        for name in ("source", "items", "changed_since", "follow"):
             work_json.pop(name, None)
         if work.to is not None:
             del work_json["to"]["url"]

@@ -256,10 +256,31 @@ class Resuming(Printing):
     )
 
 
-class Renewing(CallOptions):
-    """What a call does with a run whose source has changed."""
+class Telling(WorkOptions):
+    """What tells which items have changed. The result does not depend on it."""
+
+    changed_since: str = option(
+        "",
+        "Of a query: a column that gets another value with each change of a row (updated_at); a refresh then reads the "
+        "rest of changed rows alone.",
+        group=SOURCE,
+        metavar="COLUMN",
+    )
+    follow: bool = option(
+        False,
+        "Of local files of lines that only grow: read whole lines, and at a refresh those that were added.",
+        group=SOURCE,
+    )
+
+
+class AskingForRefresh(CallOptions):
+    """Whether a run that exists is refreshed."""
 
     refresh: bool = option(False, "Refresh an existing run: compute only what is new or changed.", group=OTHER)
+
+
+class Renewing(Telling, AskingForRefresh):
+    """What a call does with a run whose source has changed."""
 
 
 def refuse_several(**given: bool) -> None:

@@ -31,7 +31,7 @@ from shardmill.plan.execution import (
 )
 from shardmill.plan.limits import ErrorLimit, parse_duration
 from shardmill.plan.options import Options, explain, option
-from shardmill.plan.shared import Keeping, ReadingTexts, TableKeys, TakingPart
+from shardmill.plan.shared import Keeping, ReadingTexts, TableKeys, TakingPart, Telling
 from shardmill.plan.values import Address, Columns, Places
 from shardmill.plugins import declared, find_verb
 
@@ -83,7 +83,7 @@ class TableSpec(TableKeys):
     products: str = option("", "The table of products that reviews refer to; set by `load`.", only="file")
 
 
-class Work(ReadingTexts, TakingPart, Keeping):
+class Work(ReadingTexts, Telling, TakingPart, Keeping):
     """Everything the result depends on. It is hashed into the plan's id; a run never mixes two of them.
 
     `fields` are columns that the task reads besides the text; the planner adds those that the task names. A task
@@ -266,6 +266,7 @@ def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> 
     if not made.counts_alone and len(given) < 2:
         raise _missing("text" if given == ["source"] else "source")
     _check_part(made)
+    check_telling(made)
     return Spec(work=made, execution=make_execution(execution))
 
 
@@ -279,6 +280,25 @@ def _check_part(work: Work) -> None:
             f"{name_option(given)} cannot be used with group_by.",
             hint="Run a task over a part of the rows first, then group the rows of that run.",
         )
+
+
+def check_telling(work: Work) -> None:
+    """Refuse what tells of changes where it cannot: no row is known again by its id, or all columns are needed."""
+    if work.follow and work.query:
+        raise SpecError(f"{name_option('follow')} is for files.", hint=f"Of tables: {name_option('changed_since')}")
+    if not work.changed_since:
+        return
+    flag = name_option("changed_since")
+    if not (work.query and work.id):
+        missing = "query" if not work.query else "id"
+        raise SpecError(
+            f"{flag} has no meaning without {name_option(missing)}.",
+            hint="It is for tables, whose rows are known again by their id. Files are compared by themselves.",
+        )
+    given = next((n for n in ("where", "take", "limit", "group_by", "to") if getattr(work, n) not in ("", None)), "")
+    if given:
+        hint = "Put the condition into the query." if given in ("where", "take", "limit") else "Leave out one of them."
+        raise SpecError(f"{flag} cannot be used with {name_option(given)}.", hint=hint)
 
 
 def settle_server(work: dict[str, Any], execution: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

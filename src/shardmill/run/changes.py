@@ -18,8 +18,8 @@ def differences(old: Plan, new: Plan) -> list[str]:
     changes = []
     before, after = (plan.work.model_dump(mode="json", exclude={"to": {"url"}}) for plan in (old, new))
     for name in before:
-        # A wave is the generation of a study, which is one of its parameters.
-        if name in ("source", "params", "items", "wave"):
+        # A wave is the generation of a study, which is one of its parameters; no row depends on what tells its change.
+        if name in ("source", "params", "items", "wave", "changed_since", "follow"):
             continue
         if before[name] != after[name]:
             changes.append(f"{name} was {before[name]!r} and is {after[name]!r}")

@@ -26,11 +26,14 @@ from shardmill.run.refreshes import note_compared, was_compared
 from shardmill.sinks.digests import digest_items
 from shardmill.sinks.items_index import EarlierItems
 from shardmill.sinks.lineage import Lineages
+from shardmill.sinks.seen import SeenItems, find_newest
 from shardmill.sinks.whole import is_final
 from shardmill.sources import Fields, open_source
+from shardmill.sources.sql import open_source as open_query
 from shardmill.sources.unchanged import find_unchanged, is_doubtful
 from shardmill.store import open_store
 from shardmill.tasks import open_task
+from shardmill.worker.since import is_as_seen, leave_out
 
 
 def is_unchanged(base: Ledger, plan: Plan, new: Plan, quiet: bool, *, writes: bool) -> bool:
@@ -60,10 +63,16 @@ def is_unchanged(base: Ledger, plan: Plan, new: Plan, quiet: bool, *, writes: bo
 def _has_items(base: Ledger, plan: Plan, new: Plan, shards: Sequence[Shard], quiet: bool) -> bool:
     """Whether the source has the items that these shards were made from. Of some, earlier versions did not say it."""
     commits, read = base.commits.read(), hash_items_of(replace(plan, stat=new.stat))
+    newest = find_newest(plan, new)
+    query = open_query(new.stat, Fields.of(new.work), new.work.max_item_bytes) if newest else None
+    lineages = Lineages(base.store, base, recover_lineage)
     with Bar("comparing", quiet=quiet) as bar:
         for number, shard in enumerate(shards):
             bar.at(number / len(shards), f"{number:,} of {len(shards):,} shards")
-            said = commits[shard.index].items_digest
+            commit = commits[shard.index]
+            if query is not None and is_as_seen(query.read_since(shard, newest), lineages.read(commit), new.kept):
+                continue
+            said = commit.items_digest
             if (said or plan.work.query) and said != read(shard).digest:
                 return False
     return True
@@ -91,10 +100,12 @@ def count_changes(base: Ledger, new: Plan, number: int, before: int, quiet: bool
     commits = base.commits.read_complete(plan)
     whole = find_unchanged(plan, new) if salt == salt_of(plan) else {}
     by_shard = {commit.shard: commit for commit in commits}
+    newest = find_newest(plan, new) if salt == salt_of(plan) else ""
     with Bar("comparing", quiet=quiet) as bar, TemporaryDirectory() as folder:
         store = open_store(folder)
         lineages = Lineages(store, base, recover_lineage)
         known = EarlierItems(store, lineages, commits)
+        source = leave_out(source, new, SeenItems(store, lineages, commits, newest, "") if newest else None)
         for shard in new.shards:
             commit = by_shard.get(whole.get(shard.index, -1))
             lineage = lineages.read(commit) if commit is not None and is_final(commit) else None
@@ -106,6 +117,7 @@ def count_changes(base: Ledger, new: Plan, number: int, before: int, quiet: bool
                 fields = batch.kept.select(list(task.fields)) if task.fields else None
                 found, _, _ = known.find(digest_items(batch.texts, fields, salt))
                 found[[*batch.bad]] = False
+                found |= False if batch.left_out is None else batch.left_out
                 items += int(taken.sum())
                 reused += int((found & taken).sum())
             read += shard.weight_bytes

@@ -20,7 +20,7 @@ from shardmill.engines.base import Engine
 from shardmill.ledger import DONE, REFRESH, Editions, Ledger
 from shardmill.plan import Plan
 from shardmill.plan.salt import salt_of
-from shardmill.plan.spec import Spec, Work, make_execution
+from shardmill.plan.spec import Spec, Work, check_telling, make_execution
 from shardmill.plugins import check_packages, find_verb
 from shardmill.results.delivery import deliveries_of, shipment_of
 from shardmill.results.recovery import recover_lineage
@@ -35,6 +35,7 @@ from shardmill.run.running import finish_run
 from shardmill.run.status.state import read_status
 from shardmill.sinks.items_index import count_known, delete_index
 from shardmill.sinks.lineage import Lineages
+from shardmill.sinks.seen import find_newest
 from shardmill.tasks import open_task
 from shardmill.worker.steps import DELIVER
 
@@ -48,6 +49,7 @@ def refresh(
     changes: Mapping[str, Any] | None = None,
     *,
     work: Work | None = None,
+    telling: Mapping[str, Any] | None = None,
     dry_run: bool = False,
     allow_shrink: bool = False,
     allow_code: bool = False,
@@ -59,6 +61,7 @@ def refresh(
     New and changed items are computed, the rows of all others are taken over; items that are gone leave the result.
     A killed refresh goes on when it is started again. With `dry_run`, nothing is written. `work` is what is asked for
     now, if that may be something else than what the run did: items whose rows depend on what differs are computed.
+    `telling` is what tells of changes from now on: `changed_since` or `follow`.
     """
     quiet, began = is_quiet(quiet), time.time()
     editions = Editions(place)
@@ -88,6 +91,9 @@ def refresh(
         )
     upcoming = editions.find_begun(number, REFRESH) or editions.highest() + 1
     asked = plan.work if work is None else work.model_copy(update={"format": work.format or plan.work.format})
+    if telling:
+        asked = asked.model_copy(update=telling)
+        check_telling(asked)
     spec = Spec(work=asked.model_copy(update={"edition": upcoming}), execution=execution)
     permit(spec, of_model=allow_code)
     placer, devices = open_placer(spec, engine, quiet)
@@ -104,6 +110,8 @@ def refresh(
         return Refreshed(editions.run, number, False, before, before, before, 0, dry_run)
     if not allow_shrink and new.stat.size_bytes < LEAST_LEFT * plan.stat.size_bytes:
         raise shrunk(f"{plan.stat.size_bytes:,} bytes", f"{new.stat.size_bytes:,}", base)
+    if new.work.changed_since and not find_newest(plan, new) and not quiet:
+        say(f"Edition {number} does not know {new.work.changed_since!r} of its rows: all are read, this once.")
     if dry_run:
         return count_changes(base, new, upcoming, before, quiet)
 
@@ -124,6 +132,7 @@ def refresh(
             editions.run,
             changes,
             work=work,
+            telling=telling,
             allow_shrink=allow_shrink,
             allow_code=allow_code,
             quiet=quiet,

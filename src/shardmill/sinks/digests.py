@@ -46,8 +46,17 @@ def hash_items(texts: pa.Array, kept_hashes: Hashes, first: int, taken: NDArray[
 
     That of an item that is not `taken` is 0, which adds nothing to a digest.
     """
-    content = mix(kept_hashes * np.uint64(31) + hash_column(texts))
-    hashes = bind(content, np.arange(first, first + len(texts)))
+    return place_items(hash_items_anywhere(texts, kept_hashes), first, taken)
+
+
+def hash_items_anywhere(texts: pa.Array, kept_hashes: Hashes) -> Hashes:
+    """A hash of each item wherever it is: of its text as given, its id and its kept columns."""
+    return mix(kept_hashes * np.uint64(31) + hash_column(texts))
+
+
+def place_items(contents: Hashes, first: int, taken: NDArray[np.bool_] | None = None) -> Hashes:
+    """The hashes of consecutive items, each at its place."""
+    hashes = bind(contents, np.arange(first, first + len(contents)))
     if taken is not None:
         hashes[~taken] = 0
     return hashes

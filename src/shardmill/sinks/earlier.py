@@ -21,6 +21,7 @@ from shardmill.plan.salt import salt_of
 from shardmill.sinks.items_index import EarlierItems
 from shardmill.sinks.lineage import Lineages, Recover
 from shardmill.sinks.parquet import restore_missing
+from shardmill.sinks.seen import Recalled, SeenItems, find_newest
 from shardmill.sinks.whole import FindUnchanged, WholeShard, WholeShards
 from shardmill.store import Store
 from shardmill.store.parts import open_own, open_part, readable
@@ -45,7 +46,8 @@ class Reused:
     """Items of a block whose rows are taken over: which they are, and of each row, in order, its item and its number.
 
     `recipe` has them as ranges of earlier parts, or as own rows for those that are `copied`, whose content has to be
-    hashed; `contents` has the hashes of the others. `numbered` says that rows carry the numbers of their items.
+    hashed; `contents` has the hashes of the others. `numbered` says that rows carry the numbers of their items. Of
+    items that were `left_out` when their block was read, copied rows have the id and kept columns that they had.
     """
 
     is_reused: NDArray[np.bool_]
@@ -58,6 +60,17 @@ class Reused:
     contents: Hashes
     copied: pa.RecordBatch
     numbered: bool
+    left_out: NDArray[np.bool_] | None = None
+
+    def keep(self, kept: pa.RecordBatch) -> pa.RecordBatch:
+        """The id and kept columns of the copied rows; `kept` are those of the block."""
+        items = self.items[self.is_copied]
+        today = kept.take(pa.array(items))
+        if self.left_out is None or not len(items):
+            return today
+        both = pa.concat_batches([today, self.copied.select(kept.schema.names).cast(kept.schema)])
+        rows = np.arange(len(items))
+        return both.take(pa.array(np.where(self.left_out[items], rows + len(items), rows)))
 
     def column(self, field: pa.Field) -> pa.Array:
         """A column of the copied rows. Parts of items with any number of rows do not have the numbers of these."""
@@ -105,12 +118,20 @@ class EarlierRows:
         self._base = Ledger(editions.open(self._edition))
         self._output, self._stored = output, stored
         plan, new = self._base.plan(), ledger.plan()
+        # Of items that are not read, copied rows need all columns.
+        self._copied = output
+        if new.work.changed_since:
+            own = {*output.names, ITEM}
+            self._copied = pa.schema([*(field for field in stored if field.name not in own), *output])
         # Of another model or other parameters, no item is the same.
         is_alike = salt_of(plan) == salt_of(new)
         self._commits = {c.shard: c for c in self._base.commits.read_complete(plan)} if is_alike else {}
         self._precisions = {commit.precision for commit in self._commits.values()}
         self._lineages = Lineages(ledger.store, self._base, recover)
-        self._items = EarlierItems(ledger.store, self._lineages, list(self._commits.values()), worker)
+        commits = list(self._commits.values())
+        self._items = EarlierItems(ledger.store, self._lineages, commits, worker)
+        newest = find_newest(plan, new)
+        self.seen = SeenItems(ledger.store, self._lineages, commits, newest, worker) if commits and newest else None
         self._whole = WholeShards(self._base, self._edition, plan, new, self._commits, unchanged)
         self._held: OrderedDict[int, _EarlierShard] = OrderedDict()
         self._parts: OrderedDict[int, _EarlierPart] = OrderedDict()
@@ -124,12 +145,15 @@ class EarlierRows:
         """A shard that need not be read, since its files are as they were; None if it has to be."""
         return self._whole.find(shard, self._stored)
 
-    def find(self, made_from: pa.Array, carried: Hashes) -> Reused | None:
+    def find(self, made_from: pa.Array, carried: Hashes, recalled: Recalled | None = None) -> Reused | None:
         """The rows of those items that were made from the same; None if there are none.
 
-        Items that carry what they carried, too, need no copy of their rows.
+        Items that carry what they carried, too, need no copy of their rows. Those that were left out have rows of their
+        own, whatever others were made from.
         """
         is_reused, shards, places = self._items.find(made_from)
+        if recalled is not None:
+            is_reused, shards, places = recalled.among(is_reused, shards, places)
         if not len(shards):
             return None
         items, counts = np.flatnonzero(is_reused), np.zeros(len(shards), np.int64)
@@ -165,6 +189,7 @@ class EarlierRows:
             contents,
             self._copy(shards[owners[is_copied]], theirs[is_copied]),
             numbered,
+            None if recalled is None else recalled.left_out,
         )
 
     def _number(self, name: PartName) -> int:
@@ -188,15 +213,15 @@ class EarlierRows:
                 found.append(table)
                 order.append(mine[rows])
         if not found:
-            return pa.RecordBatch.from_pylist([], schema=self._output)
+            return pa.RecordBatch.from_pylist([], schema=self._copied)
         back = np.empty(len(places), np.int64)
         back[np.concatenate(order)] = np.arange(len(places))
         table = pa.concat_tables(found).take(pa.array(back)).combine_chunks()
-        return table.cast(self._output).to_batches()[0]
+        return table.cast(self._copied).to_batches()[0]
 
     def _part(self, shard: int) -> _EarlierPart:
         if shard not in self._parts:
-            self._parts[shard] = _EarlierPart(self._base.store, self._commits[shard], list(self._output.names))
+            self._parts[shard] = _EarlierPart(self._base.store, self._commits[shard], list(self._copied.names))
             held = sum(part.held_bytes for part in self._parts.values())
             while len(self._parts) > 1 and (len(self._parts) > _HELD_PARTS or held > _HELD_BYTES):
                 _, oldest = self._parts.popitem(last=False)

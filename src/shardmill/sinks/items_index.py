@@ -1,4 +1,4 @@
-"""An index of all items of an edition by what they were made from, in sorted runs that workers map into memory.
+"""An index of all items of an edition by one of their digests, in sorted runs that workers map into memory.
 
 Design: docs/design/editions.md
 """
@@ -17,12 +17,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmill.ledger import Commit, Ledger
-from shardmill.sinks.lineage import INDEX, Lineages
+from shardmill.sinks.lineage import INDEX, MADE_FROM, SEEN, Lineages
 from shardmill.store import LocalStore, Store, replacing
 
 _SCHEMA = pa.schema(
     [
-        # The digest of what an item was made from, in two halves; sorted by the first.
+        # A digest of an item, in two halves; sorted by the first.
         pa.field("head", pa.uint64()),
         pa.field("tail", pa.uint64()),
         pa.field("shard", pa.uint32()),
@@ -37,14 +37,16 @@ Rows = NDArray[np.int64]
 
 
 class EarlierItems:
-    """The items of an edition, found by what they were made from.
+    """The items of an edition, found by what they were made from, or by another `digest` of their lineage.
 
     They are in sorted runs, each of about a million items of consecutive shards, in a folder of `store`. Whoever needs
     a run that is not there makes it; two that make it write the same.
     """
 
-    def __init__(self, store: Store, lineages: Lineages, commits: Sequence[Commit], worker: str = "") -> None:
-        self._store, self._lineages = store, lineages
+    def __init__(
+        self, store: Store, lineages: Lineages, commits: Sequence[Commit], worker: str = "", digest: str = MADE_FROM
+    ) -> None:
+        self._store, self._lineages, self._digest = store, lineages, digest
         self._commits = [*_in_runs(commits)]
         # Workers begin at different runs.
         first = zlib.crc32(worker.encode()) % max(1, len(self._commits))
@@ -53,10 +55,10 @@ class EarlierItems:
         # The run in which most items of the last block were is looked at first.
         self._order = [*runs[first:], *runs[:first]]
 
-    def find(self, made_from: pa.Array) -> tuple[NDArray[np.bool_], Rows, Rows]:
+    def find(self, digests: pa.Array) -> tuple[NDArray[np.bool_], Rows, Rows]:
         """Which of these are among the items, and of each of those its shard and its place there."""
-        halves = _halves(made_from)
-        left = np.flatnonzero(made_from.is_valid().to_numpy(zero_copy_only=False))
+        halves = _halves(digests)
+        left = np.flatnonzero(digests.is_valid().to_numpy(zero_copy_only=False))
         left = left[np.argsort(halves[left, 0], kind="stable")]
         shards, items = np.zeros(len(halves), np.int64), np.zeros(len(halves), np.int64)
         found, most = np.zeros(len(halves), bool), 0
@@ -77,12 +79,12 @@ class EarlierItems:
         return found, shards[found], items[found]
 
     def _open(self, run: int) -> _Run:
-        key = f"{INDEX}{run:06d}.arrow"
+        key = f"{INDEX}{'' if self._digest == MADE_FROM else self._digest + '-'}{run:06d}.arrow"
         # Whoever completes the edition deletes it, perhaps between two of these calls.
         with suppress(FileNotFoundError):
             if self._store.head(key) is not None:
                 return _Run(pa.ipc.open_file(_map(self._store, key)).read_all())
-        table = _make_run(self._lineages, self._commits[run])
+        table = _make_run(self._lineages, self._commits[run], self._digest)
         with replacing(key, self._store) as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
         with suppress(FileNotFoundError):
@@ -137,23 +139,30 @@ def count_known(lineages: Lineages, commits: Sequence[Commit]) -> int:
     return sum(len(each) - int(each.column("made_from").null_count) for each in every if each is not None)
 
 
-def _make_run(lineages: Lineages, commits: Sequence[Commit]) -> pa.Table:
-    """The items of these parts, sorted, each digest once."""
-    pieces = [piece for commit in commits if commit.part and (piece := _list_items(lineages, commit)) is not None]
+def _make_run(lineages: Lineages, commits: Sequence[Commit], digest: str) -> pa.Table:
+    """The items of these parts, sorted, each digest once.
+
+    Two rows that tell the same of their change are of one shard, and may differ: neither is known again.
+    """
+    pieces = [
+        piece for commit in commits if commit.part and (piece := _list_items(lineages, commit, digest)) is not None
+    ]
     table = pa.concat_tables([_SCHEMA.empty_table(), *pieces]).combine_chunks()
     head, tail = (table.column(name).to_numpy() for name in ("head", "tail"))
     # Those with the same first half may be in any order: `find` looks at both.
-    order = np.argsort(head, kind="stable")
+    order = np.lexsort((tail, head)) if digest == SEEN else np.argsort(head, kind="stable")
     is_first = np.ones(len(order), bool)
     is_first[1:] = (head[order[1:]] != head[order[:-1]]) | (tail[order[1:]] != tail[order[:-1]])
+    if digest == SEEN:
+        is_first[:-1] &= is_first[1:]
     return table.take(pa.array(order[is_first])).combine_chunks()
 
 
-def _list_items(lineages: Lineages, commit: Commit) -> pa.Table | None:
-    """The items of a part that may be taken over; None if its lineage is not known."""
-    if (lineage := lineages.read(commit)) is None:
+def _list_items(lineages: Lineages, commit: Commit, digest: str) -> pa.Table | None:
+    """The items of a part that may be taken over; None if its lineage is not known, or lacks the digest."""
+    if (lineage := lineages.read(commit)) is None or digest not in lineage.schema.names:
         return None
-    made = lineage.column("made_from").combine_chunks()
+    made = lineage.column(digest).combine_chunks()
     known = np.flatnonzero(made.is_valid().to_numpy(zero_copy_only=False))
     halves = _halves(made)[known]
     columns = [halves[:, 0], halves[:, 1], np.full(len(known), commit.shard), known]

@@ -35,6 +35,17 @@ SCHEMA = pa.schema(
         pa.field("rows", pa.list_(pa.uint64())),
     ]
 )
+MADE_FROM, SEEN, CONTENT = "made_from", "seen", "content"
+# Of rows of a query that tell when they changed.
+SEEN_SCHEMA = pa.schema(
+    [
+        *SCHEMA,
+        # A digest of its id and of what tells its change; null where `made_from` is.
+        pa.field(SEEN, pa.binary(16)),
+        # A hash of its text, id and kept columns, whatever its place.
+        pa.field(CONTENT, pa.uint64()),
+    ]
+)
 
 
 def make_lineage(
@@ -43,21 +54,32 @@ def make_lineage(
     items: NDArray[np.int64],
     rows: Hashes,
     without: NDArray[np.int64],
+    *,
+    seen: pa.Array | None = None,
+    contents: Hashes | None = None,
 ) -> pa.RecordBatch:
-    """The lineage of consecutive items. Each of the `rows`, in any order of items, belongs to the item beside it."""
+    """The lineage of consecutive items. Each of the `rows`, in any order of items, belongs to the item beside it.
+
+    Items that tell when they changed have what is `seen` of that, and hashes of their `contents`.
+    """
     starts = np.zeros(len(carried) + 1, np.int32)
     np.cumsum(np.bincount(items, minlength=len(carried)), out=starts[1:])
     rows = rows[np.argsort(items, kind="stable")]
     known = np.ones(len(carried), bool)
     known[without] = False
-    made = pc.if_else(pa.array(known), made_from.cast(pa.binary(16)), pa.scalar(None, pa.binary(16)))
+    nothing = pa.scalar(None, pa.binary(16))
+    made = pc.if_else(pa.array(known), made_from.cast(pa.binary(16)), nothing)
     lists = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pa.array(rows, pa.uint64()))
-    return pa.RecordBatch.from_arrays([made, pa.array(carried, pa.uint64()), lists], schema=SCHEMA)
+    columns = [made, pa.array(carried, pa.uint64()), lists]
+    if seen is None or contents is None:
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    columns += [pc.if_else(made.is_valid(), seen.cast(pa.binary(16)), nothing), pa.array(contents, pa.uint64())]
+    return pa.RecordBatch.from_arrays(columns, schema=SEEN_SCHEMA)
 
 
 def encode_lineage(batches: Sequence[pa.RecordBatch]) -> bytes:
     sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, SCHEMA) as stream:
+    with pa.ipc.new_stream(sink, batches[0].schema) as stream:
         for batch in batches:
             stream.write_batch(batch)
     return sink.getvalue()
@@ -97,4 +119,4 @@ def _decode(data: bytes | None) -> pa.Table | None:
         return None
     with pa.ipc.open_stream(data) as stream:
         found = stream.read_all()
-    return found if found.schema.equals(SCHEMA) else None
+    return found if found.schema in (SCHEMA, SEEN_SCHEMA) else None

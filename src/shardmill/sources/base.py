@@ -31,7 +31,8 @@ class Fields:
 
     `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows. Rows that share a value
     of `group_by` are one item. Of a folder with several configs or splits, `config` and `split` name one. Of the items,
-    `where` and `take` leave some.
+    `where` and `take` leave some. Rows of a query tell by `changed_since` whether they have changed; files
+    that only grow are read up to their last whole line, to `follow` them.
     """
 
     text: str
@@ -44,6 +45,8 @@ class Fields:
     where: str = ""
     take: float | None = None
     config: str = ""
+    changed_since: str = ""
+    follow: bool = False
 
     @classmethod
     def of(cls, work: Work) -> Fields:
@@ -53,6 +56,8 @@ class Fields:
             split=work.split,
             where=work.where,
             take=work.take,
+            changed_since=work.changed_since,
+            follow=work.follow,
         )
 
 
@@ -70,6 +75,9 @@ class ItemBatch:
     lacks it cannot `take` a share of items without an id. `unread` are rows that a condition cannot judge: one of the
     values it asks for cannot be read. `taken` says of each row whether it is taken, None if all are; a row that is not
     has no result, and its values may be null.
+
+    `seen` has a digest of what tells each row's change, if one is asked for: two rows of the same are the same row,
+    unchanged. Of those that are `left_out`, None if none is, nothing else was read: text and columns are null.
     """
 
     texts: pa.StringArray
@@ -82,6 +90,8 @@ class ItemBatch:
     places: Sequence[int] = ()
     unread: frozenset[int] = frozenset()
     taken: NDArray[np.bool_] | None = None
+    seen: pa.Array | None = None
+    left_out: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -108,6 +118,8 @@ class ItemBatch:
             places=self.places[rows],
             unread=frozenset(row - start for row in self.unread if start <= row < stop),
             taken=None if self.taken is None else self.taken[rows],
+            seen=None if self.seen is None else self.seen[rows],
+            left_out=None if self.left_out is None else self.left_out[rows],
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +24,7 @@ from shardmill.sources.documents.choosing import (
     refuse_samples,
     refuse_unclear,
 )
-from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed
+from shardmill.sources.files import WINDOW_BYTES, digest_edges, empty_source, file_name, open_packed
 from shardmill.sources.formats import (
     FOLDERS,
     SHEETS,
@@ -36,6 +35,7 @@ from shardmill.sources.formats import (
     suffixes,
     tell_suffixes,
 )
+from shardmill.sources.growing import follow
 from shardmill.sources.mds import MDS
 from shardmill.sources.mds.index import choose_shards
 from shardmill.sources.parsing import BOM
@@ -43,7 +43,7 @@ from shardmill.sources.places import WILD, Found, expand
 from shardmill.sources.signatures import refuse_other_kinds
 from shardmill.sources.splits import ALL_CONFIGS, ALL_SPLITS, choose_split, split_of
 from shardmill.sources.unchanged import settled
-from shardmill.store import ReadRange, is_url
+from shardmill.store import is_url
 
 # Of suffixes whose files are not read, as many are told.
 _TOLD = 6
@@ -66,6 +66,7 @@ def discover_files(
     kind, files = find_files(places, format, fields.split, fields.config, left)
     if left:
         on_note(_tell_left(left))
+    files = follow(kind, files) if fields.follow else files
     format_found = find_format(kind)
     files = files if format_found.unit == "file" or format_found.binary else find_entries(files, on_progress)
     reader, found = find_reader(kind), SourceStat(kind, files, {})
@@ -270,10 +271,4 @@ def _fingerprint(found: Found) -> SourceFile:
         return replace(file, edges=found.edges)
     since = settled(found.place, found.entry.size, found.entry.tag)
     with open_packed(file) as read:
-        return replace(file, edges=_edges(read, found.entry.size), settled=since)
-
-
-def _edges(read: ReadRange, size: int) -> str:
-    digest = hashlib.sha256(read(0, min(WINDOW_BYTES, size)))
-    digest.update(read(max(size - WINDOW_BYTES, 0), size))
-    return digest.hexdigest()[:16]
+        return replace(file, edges=digest_edges(read, found.entry.size), settled=since)

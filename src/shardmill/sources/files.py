@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,8 @@ from shardmill.store import Entry, RangeFile, ReadRange, is_exact, is_url, locat
 BLOCK_BYTES = 4 << 20
 WINDOW_BYTES = 64 << 10
 SEEK_BUFFER_BYTES = 1 << 20
+# The tag of a file that may grow: of what it was when it was planned, both edges are as they were.
+GROWS = "grows"
 
 
 def file_name(place: str) -> str:
@@ -73,10 +76,28 @@ def check_unchanged(file: SourceFile) -> None:
     found = stat_file(file.place)
     if found is None:
         raise _gone(file.place)
+    if file.tag == GROWS:
+        _check_beginning(file, found.size)
+        return
     if found.size != file.size_bytes:
         raise changed(file, f"size {file.size_bytes} -> {found.size}")
     if file.tag and found.tag.strip('"') != file.tag.strip('"'):
         raise changed(file, f"tag {file.tag} -> {found.tag}")
+
+
+def _check_beginning(file: SourceFile, size: int) -> None:
+    if size < file.size_bytes:
+        raise changed(file, f"size {file.size_bytes} -> {size}")
+    with open_packed(file) as read:
+        if digest_edges(read, file.size_bytes) != file.edges:
+            raise changed(file, "it was followed, and its beginning was written again")
+
+
+def digest_edges(read: ReadRange, size: int) -> str:
+    """A digest of both edges of a file, up to a size."""
+    digest = hashlib.sha256(read(0, min(WINDOW_BYTES, size)))
+    digest.update(read(max(size - WINDOW_BYTES, 0), size))
+    return digest.hexdigest()[:16]
 
 
 def check_read(file: SourceFile) -> None:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from shardmill.core.errors import SourceError
 from shardmill.plan import Plan, Shard, SourceFile, SourceStat
 from shardmill.sources.base import Source
+from shardmill.sources.files import GROWS
 from shardmill.sources.formats import find_format
+from shardmill.sources.growing import cut_further, has_grown
 from shardmill.store import is_exact, is_url
 
 if TYPE_CHECKING:
@@ -51,10 +53,13 @@ def find_unchanged(before: Plan, new: Plan) -> dict[int, int]:
     """The shards of a plan whose items are those of a shard of the plan before, with the number of that one."""
     there = {_span(shard): shard.index for shard in before.shards}
     found, were = {}, find_same_files(before, new.work, new.stat)
+    grown = find_grown_files(before, new.work, new.stat)
     for shard in new.shards:
-        first = were.get(shard.file, -1)
-        numbers = range(shard.files)
-        if first < 0 or any(were.get(shard.file + n) != first + n for n in numbers):
+        first = were.get(shard.file, grown.get(shard.file, -1))
+        if first < 0:
+            continue
+        is_same = all(were.get(shard.file + n) == first + n for n in range(shard.files))
+        if not is_same and (shard.files > 1 or shard.stop > before.stat.files[first].size_bytes):
             continue
         # Without ids, the draw of a share goes by the number of the file.
         if new.work.take is not None and first != shard.file:
@@ -72,6 +77,9 @@ def cut_as_before(
     are = {was: now for now, was in find_same_files(before, work, stat).items()}
     shards: list[Shard] = []
     covered: set[int] = set()
+    for number, was in find_grown_files(before, work, stat).items():
+        shards += cut_further(before, was, stat.files[number], number, target)
+        covered.add(number)
     for shard in before.shards:
         first = are.get(shard.file, -1)
         if first >= 0 and all(are.get(shard.file + n) == first + n for n in range(shard.files)):
@@ -127,11 +135,20 @@ def find_same_files(before: Plan, work: Work, stat: SourceStat) -> dict[int, int
     return found
 
 
+def find_grown_files(before: Plan, work: Work, stat: SourceStat) -> dict[int, int]:
+    """The files that are followed and have only grown, by their numbers: of each, the one that it had."""
+    if stat.origin or not _reads_alike(before, work, stat):
+        return {}
+    at = {file.place: number for number, file in enumerate(before.stat.files)}
+    pairs = ((number, at[file.place]) for number, file in enumerate(stat.files) if file.place in at)
+    return {now: was for now, was in pairs if has_grown(before.stat.files[was], stat.files[now])}
+
+
 def _reads_alike(before: Plan, work: Work, stat: SourceStat) -> bool:
     """Whether both read the same columns of a file in the same way, whatever the files."""
     if work.query or before.work.query or work.group_by or work.limit:
         return False
-    other = {"source", "params", "edition", "items", "to"}
+    other = {"source", "params", "edition", "items", "to", "changed_since", "follow"}
     was, is_ = (each.model_dump(exclude=other) for each in (before.work, work))
     old = before.stat
     if was != is_ or (old.format, old.columns, old.origin) != (stat.format, stat.columns, stat.origin):
@@ -158,6 +175,8 @@ def _is_same(was: SourceFile, now: SourceFile) -> bool:
         return by_content or (is_there and is_exact(now.tag))
     if not (was.settled and now.settled):
         return False
+    if now.tag == GROWS and is_there:
+        return True
     # A new name is a change, too: then it is the same file, with the same time.
     return was.settled == now.settled or (not is_there and _number(was) == _number(now))
 

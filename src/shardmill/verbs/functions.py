@@ -91,6 +91,8 @@ def answer(
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
+    changed_since: str | None = None,
+    follow: bool = False,
     refresh: bool = False,
     price_in: float | None = None,
     price_out: float | None = None,
@@ -147,6 +149,9 @@ def answer(
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    changed_since: Of a query: a column that gets another value with each change of a row (updated_at); a refresh
+        then reads the rest of changed rows alone.
+    follow: Of local files of lines that only grow: read whole lines, and at a refresh those that were added.
     refresh: Refresh an existing run: compute only what is new or changed.
     price_in: Price of a million tokens read, for `cost`.
     price_out: Price of a million tokens made, for `cost`.
@@ -197,6 +202,8 @@ def apply(
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
     shard_bytes: int | str | None = None,
+    changed_since: str | None = None,
+    follow: bool = False,
     refresh: bool = False,
     batch_rows: int | None = None,
     fresh: bool = False,
@@ -245,6 +252,9 @@ def apply(
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    changed_since: Of a query: a column that gets another value with each change of a row (updated_at); a refresh
+        then reads the rest of changed rows alone.
+    follow: Of local files of lines that only grow: read whole lines, and at a refresh those that were added.
     refresh: Refresh an existing run: compute only what is new or changed.
     batch_rows: Items per transaction. Default: 512.
     fresh: Delete an existing run and start over.
@@ -386,6 +396,8 @@ def classify(
     shard_bytes: int | str | None = None,
     fresh: bool = False,
     quiet: bool | None = None,
+    changed_since: str | None = None,
+    follow: bool = False,
     refresh: bool = False,
 ) -> Run:
     """Label every item of a source with a classifier. The same call resumes an interrupted run.
@@ -440,6 +452,9 @@ def classify(
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     fresh: Delete an existing run and start over.
     quiet: Whether to show no progress. Default: True, except in a notebook.
+    changed_since: Of a query: a column that gets another value with each change of a row (updated_at); a refresh
+        then reads the rest of changed rows alone.
+    follow: Of local files of lines that only grow: read whole lines, and at a refresh those that were added.
     refresh: Refresh an existing run: compute only what is new or changed.
     """
     given = dict(locals())
@@ -567,6 +582,8 @@ def embed(
     shard_bytes: int | str | None = None,
     fresh: bool = False,
     quiet: bool | None = None,
+    changed_since: str | None = None,
+    follow: bool = False,
     refresh: bool = False,
 ) -> Run:
     """Embed every item of a source. The same call resumes an interrupted run.
@@ -619,6 +636,9 @@ def embed(
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     fresh: Delete an existing run and start over.
     quiet: Whether to show no progress. Default: True, except in a notebook.
+    changed_since: Of a query: a column that gets another value with each change of a row (updated_at); a refresh
+        then reads the rest of changed rows alone.
+    follow: Of local files of lines that only grow: read whole lines, and at a refresh those that were added.
     refresh: Refresh an existing run: compute only what is new or changed.
     """
     given = dict(locals())
@@ -663,6 +683,8 @@ def embed_sparse(
     shard_bytes: int | str | None = None,
     fresh: bool = False,
     quiet: bool | None = None,
+    changed_since: str | None = None,
+    follow: bool = False,
     refresh: bool = False,
 ) -> Run:
     """Embed every item of a source as a sparse vector. The same call resumes an interrupted run.
@@ -707,6 +729,9 @@ def embed_sparse(
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     fresh: Delete an existing run and start over.
     quiet: Whether to show no progress. Default: True, except in a notebook.
+    changed_since: Of a query: a column that gets another value with each change of a row (updated_at); a refresh
+        then reads the rest of changed rows alone.
+    follow: Of local files of lines that only grow: read whole lines, and at a refresh those that were added.
     refresh: Refresh an existing run: compute only what is new or changed.
     """
     given = dict(locals())
@@ -751,6 +776,8 @@ def embed_tokens(
     shard_bytes: int | str | None = None,
     fresh: bool = False,
     quiet: bool | None = None,
+    changed_since: str | None = None,
+    follow: bool = False,
     refresh: bool = False,
 ) -> Run:
     """Embed every item of a source as a vector per token. The same call resumes an interrupted run.
@@ -795,6 +822,9 @@ def embed_tokens(
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     fresh: Delete an existing run and start over.
     quiet: Whether to show no progress. Default: True, except in a notebook.
+    changed_since: Of a query: a column that gets another value with each change of a row (updated_at); a refresh
+        then reads the rest of changed rows alone.
+    follow: Of local files of lines that only grow: read whole lines, and at a refresh those that were added.
     refresh: Refresh an existing run: compute only what is new or changed.
     """
     given = dict(locals())
@@ -858,6 +888,8 @@ def generate(
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
+    changed_since: str | None = None,
+    follow: bool = False,
     refresh: bool = False,
     price_in: float | None = None,
     price_out: float | None = None,
@@ -928,6 +960,9 @@ def generate(
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    changed_since: Of a query: a column that gets another value with each change of a row (updated_at); a refresh
+        then reads the rest of changed rows alone.
+    follow: Of local files of lines that only grow: read whole lines, and at a refresh those that were added.
     refresh: Refresh an existing run: compute only what is new or changed.
     price_in: Price of a million tokens read, for `cost`.
     price_out: Price of a million tokens made, for `cost`.
@@ -1303,6 +1338,8 @@ def refresh(
     every: str | None = None,
     keep_editions: int | None = None,
     allow_shrink: bool = False,
+    changed_since: str | None = None,
+    follow: bool = False,
     allow_code: bool = False,
     engine: str | None = None,
     engine_options: Mapping[str, Any] | None = None,
@@ -1329,6 +1366,9 @@ def refresh(
     every: Refresh again and again, this long from the beginning of one to that of the next: 15m, 1h, 1d.
     keep_editions: Delete older editions afterwards, as `prune` does: N stay, the current one included.
     allow_shrink: Accept a source of which less than half is left.
+    changed_since: Of a query: a column that gets another value with each change of a row (updated_at); a refresh
+        then reads the rest of changed rows alone.
+    follow: Of local files of lines that only grow: read whole lines, and at a refresh those that were added.
     allow_code: Import code that the run or table names, and run its commands.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
@@ -1391,6 +1431,8 @@ def score(
     shard_bytes: int | str | None = None,
     fresh: bool = False,
     quiet: bool | None = None,
+    changed_since: str | None = None,
+    follow: bool = False,
     refresh: bool = False,
 ) -> Run:
     """Score pairs of texts, or candidates of queries, with a re-ranker. The same call resumes an interrupted run.
@@ -1436,6 +1478,9 @@ def score(
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     fresh: Delete an existing run and start over.
     quiet: Whether to show no progress. Default: True, except in a notebook.
+    changed_since: Of a query: a column that gets another value with each change of a row (updated_at); a refresh
+        then reads the rest of changed rows alone.
+    follow: Of local files of lines that only grow: read whole lines, and at a refresh those that were added.
     refresh: Refresh an existing run: compute only what is new or changed.
     """
     given = dict(locals())
@@ -1493,6 +1538,8 @@ def summarize(
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
+    changed_since: str | None = None,
+    follow: bool = False,
     refresh: bool = False,
     price_in: float | None = None,
     price_out: float | None = None,
@@ -1558,6 +1605,9 @@ def summarize(
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    changed_since: Of a query: a column that gets another value with each change of a row (updated_at); a refresh
+        then reads the rest of changed rows alone.
+    follow: Of local files of lines that only grow: read whole lines, and at a refresh those that were added.
     refresh: Refresh an existing run: compute only what is new or changed.
     price_in: Price of a million tokens read, for `cost`.
     price_out: Price of a million tokens made, for `cost`.

@@ -64,8 +64,9 @@ class Block:
     Each row that the task returns has a column with the hash of the input that was handed to it. It stays beside the
     row until it is written, and is compared there with the hash made when the block was. `item_hashes` are of the items
     as read, `kept_hashes` of their kept columns; with these, `rows_digest` is of the rows, before they are sorted.
-    `made_from` has a digest of what each item's rows are made from; `lineage` has that and hashes of its rows. Those of
-    some items may be `reused` from an earlier edition.
+    `made_from` has a digest of what each item's rows are made from, `seen` one of what tells its change, if there is
+    such a thing, and `contents` a hash of all of it; `lineage` has these and hashes of its rows. Those of some items
+    may be `reused` from an earlier edition.
 
     Of the bad ones, `unreadable` are so in the source. `unchanged` are items whose result is already in the sink,
     `files` the number of each item's file if the shard has several. If items may have several rows or none (`varies`),
@@ -94,6 +95,8 @@ class Block:
     taken: NDArray[np.bool_] | None = None
     rows_digest: str = ""
     made_from: pa.Array | None = None
+    seen: pa.Array | None = None
+    contents: Hashes | None = None
     reused: Reused | None = None
     lineage: pa.RecordBatch | None = None
     outputs: list[tuple[Rows, pa.RecordBatch, Rows | None]] = field(default_factory=list)
@@ -162,7 +165,7 @@ class Block:
                 yield table, own, None
             return
         copied = reused.items[reused.is_copied]
-        tables, items = [_join(self.kept.take(pa.array(copied)), list(map(reused.column, output)), output)], [copied]
+        tables, items = [_join(reused.keep(self.kept), list(map(reused.column, output)), output)], [copied]
         for table, own in self._finish(output):
             tables.append(table)
             items.append(own)
@@ -324,7 +327,11 @@ class Block:
         if self.made_from is not None:
             order = np.lexsort((np.concatenate(places), items))
             without = bad if self.taken is None else np.flatnonzero(failed | ~self.taken)
-            self.lineage = make_lineage(self.made_from, self.kept_hashes, items[order], contents[order], without)
+            self.lineage = make_lineage(
+                *(self.made_from, self.kept_hashes, items[order], contents[order], without),
+                seen=self.seen,
+                contents=self.contents,
+            )
 
 
 def tagged(output: Output, given: Hashes) -> pa.RecordBatch:

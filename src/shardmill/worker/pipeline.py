@@ -43,6 +43,7 @@ from shardmill.worker.preparing import make_block, read_item
 from shardmill.worker.pulse import Pulse, log, quietly
 from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.shards import OpenShards
+from shardmill.worker.since import leave_out
 from shardmill.worker.streaming import Streamer
 from shardmill.worker.tally import Tally, describe_process
 from shardmill.worker.wanted import check_model, check_wanted, fail_run, is_precise
@@ -181,6 +182,7 @@ class Worker:
                 stopped=self._stop.is_set,
             )
             self._earlier = open_earlier(self.ledger, self.plan, self.task, self.name)
+            self.source = leave_out(self.source, self.plan, self._earlier.seen if self._earlier is not None else None)
             budget = Budget(self.execution.batch_tokens or self.task.batch_budget)
             self.runner = Runner(
                 *(self.task, self.ledger, budget),
@@ -271,8 +273,7 @@ class Worker:
                     rate = self._tally.rates()["rows_per_s"]
                     for read in cut_batch(left, claim, first_row + len(batch) - len(left), suspects, self.task, rate):
                         self._read.put(read)
-                first_row += len(batch)
-                lines += batch.line_count
+                first_row, lines = first_row + len(batch), lines + batch.line_count
                 started = time.perf_counter()
                 if shard.lost:
                     break

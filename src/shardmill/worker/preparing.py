@@ -14,7 +14,7 @@ from shardmill.core.errors import ShardmillError, TaskError, WorkerFailed
 from shardmill.ledger import Claim
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink
-from shardmill.sinks.digests import TEXT_DIGEST, digest_items, hash_items, hash_kept
+from shardmill.sinks.digests import TEXT_DIGEST, digest_items, hash_items_anywhere, hash_kept, place_items
 from shardmill.sinks.earlier import EarlierRows
 from shardmill.sources import Source
 from shardmill.tasks.base import WINDOW, Prepared, Task, number_items
@@ -93,6 +93,7 @@ def make_block(
     texts = _without(batch.texts, [*bad, *untaken])
     kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
     kept_hashes = hash_kept(kept)
+    contents = hash_items_anywhere(batch.texts, kept_hashes)
     fields = batch.kept.select(list(task.fields)) if task.fields else None
     if task.numbers_items:
         fields = number_items(fields, read.claim.shard, read.first_row, len(batch))
@@ -101,7 +102,11 @@ def make_block(
         kept = kept.append_column(TEXT_DIGEST, made_from)
         unchanged = sink.unchanged(kept)
         texts = _without(texts, [*unchanged])
-    reused = earlier.find(made_from, kept_hashes) if earlier is not None and made_from is not None else None
+    recalled = None
+    if batch.left_out is not None and earlier is not None and earlier.seen is not None:
+        recalled = earlier.seen.recall(batch.seen, batch.left_out)
+        made_from, kept_hashes, contents = recalled.fill(made_from, kept_hashes, contents)
+    reused = earlier.find(made_from, kept_hashes, recalled) if earlier is not None and made_from is not None else None
     if reused is not None:
         texts = _without(texts, np.flatnonzero(reused.is_reused))
     prepared = prepare(task, texts.to_numpy(zero_copy_only=False).tolist(), fields)
@@ -122,9 +127,11 @@ def make_block(
         suspects=read.suspects,
         combined=task.combine(len(batch)),
         varies=task.rows_vary,
-        item_hashes=hash_items(batch.texts, kept_hashes, read.first_row, taken),
+        item_hashes=place_items(contents, read.first_row, taken),
         kept_hashes=None if into_table else kept_hashes,
         made_from=made_from,
+        seen=batch.seen,
+        contents=contents,
         reused=reused,
         taken=taken,
         unreadable=unreadable,

@@ -31,8 +31,8 @@ class ItemMaker:
     def make(self, rows: Rows, rows_done: int, weight: float, whole: bool) -> ItemBatch:
         """The items of rows that follow `rows_done` rows of their shard, which is perhaps the `whole` query; `weight`
         is bytes per row."""
-        values = list(zip(*rows, strict=True))
         names = self._template.names
+        values = list(zip(*rows, strict=True)) or [()] * (len(names) + len(self._columns))
         bad: dict[int, str] = {}
         unread: set[int] = set()
         kept = [_convert(c, values[len(names) + i], bad, unread) for i, c in enumerate(self._columns)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from shardmill.core.arrowtypes import arrow_type
@@ -19,6 +21,7 @@ from shardmill.sources.columns import build_columns, chosen_types, column_names
 from shardmill.sources.sql.base import BINARY, UNKNOWN, Database, QuerySession, Rows
 from shardmill.sources.sql.items import ItemMaker, infer_kind, size_of
 from shardmill.sources.sql.query import check_query, column, in_order, in_range, select, table
+from shardmill.sources.sql.since import digest_marks, find_newest, older, spread, value_of
 
 _SAMPLE_ROWS = 1000
 # A server restarts in less; a worker that waited this long ends, and a new worker continues to wait.
@@ -33,7 +36,7 @@ def describe(database: Database, fields: Fields) -> SourceStat:
     with database.open() as session:
         kinds = _columns(session, query)
         names = list(dict.fromkeys((*template.names, *column_names(fields))))
-        for name in names:
+        for name in [*names, *([fields.changed_since] if fields.changed_since else [])]:
             if name not in kinds:
                 raise SourceError(f"no column {name!r} in the query.", hint=nearest(name, list(kinds)))
             if kinds[name] == BINARY:
@@ -51,7 +54,8 @@ def describe(database: Database, fields: Fields) -> SourceStat:
                 raise _binary(name)
         (count,) = _first(session, select("count(*)", query))
         size_bytes = int(count) * sum(map(size_of, sample)) // len(sample)
-        file = SourceFile(database.place, max(1, size_bytes), session.identify(), "")
+        newest = find_newest(session, query, fields.changed_since) if fields.changed_since else ""
+        file = SourceFile(database.place, max(1, size_bytes), session.identify(), "", newest=newest)
     return SourceStat(database.kind, (file,), columns)
 
 
@@ -125,23 +129,64 @@ class SqlSource(Source):
         for rows in ahead(lambda: self._fetch(shard, pace)):
             batch = self._items.make(rows, done, weight, shard.high is None)
             pace.saw(batch)
-            yield batch
+            yield replace(batch, seen=self._see(rows)) if self._fields.changed_since else batch
             done += len(rows)
 
-    def _fetch(self, shard: Shard, pace: _Pace) -> Iterator[Rows]:
-        with self._database.open(_PATIENCE_S) as session:
-            yield from session.rows(*self._statement(session, shard), lambda: pace.rows)
+    def read_since(self, shard: Shard, newest: str) -> Iterator[ItemBatch]:
+        """Read the items of a shard; those that changed before the time `newest` are left out."""
+        weight = shard.weight_bytes / max(1, shard.stop - shard.start)
+        pace, done = _Pace(weight), 0
+        for rows in ahead(lambda: self._fetch(shard, pace, newest)):
+            is_read = np.array([not row[-1] for row in rows])
+            given = [row for row, wanted in zip(rows, is_read, strict=True) if wanted]
+            batch = spread(self._items.make(given, done, weight, False), is_read, done, weight)
+            yield replace(batch, seen=self._see(rows))
+            done += len(rows)
 
-    def _statement(self, session: QuerySession, shard: Shard) -> tuple[str, list[KeyValue]]:
-        """Select the rows of a shard in the order of their ids; without a key, in the order of the query."""
+    def see(self, shard: Shard, newest: str) -> Iterator[pa.Array]:
+        """What tells the change of those items that `read_since` leaves out, and no more of them."""
+        with self._database.open(_PATIENCE_S) as session:
+            _columns(session, self._query)
+            mark = self._fields.changed_since
+            names = [*(session.key_expression(n) for n in self._fields.id), session.key_expression(mark)]
+            where, values = in_range(self._fields.id[0], shard.low, shard.high)
+            where += f"{' AND' if where else ' WHERE'} {older(mark, self._template.names)}"
+            exprs = ", ".join(f"{name} AS c{i}" for i, name in enumerate(names))
+            last = len(names) - 1
+            for rows in session.rows(
+                select(exprs, self._query, where), [*values, value_of(newest)], lambda: BATCH_ROWS
+            ):
+                yield digest_marks(rows, range(last), last)
+
+    def _see(self, rows: Rows) -> pa.Array:
+        first = len(self._template.names) + len(self._stat.columns)
+        last = first + len(self._fields.id)
+        return digest_marks(rows, range(first, last), last)
+
+    def _fetch(self, shard: Shard, pace: _Pace, newest: str = "") -> Iterator[Rows]:
+        with self._database.open(_PATIENCE_S) as session:
+            yield from session.rows(*self._statement(session, shard, newest), lambda: pace.rows)
+
+    def _statement(self, session: QuerySession, shard: Shard, newest: str = "") -> tuple[str, list[KeyValue]]:
+        """Select the rows of a shard in the order of their ids; without a key, in the order of the query.
+
+        If they tell their change, their ids and what tells it follow; with `newest`, all else is null in older ones.
+        """
         kinds = _columns(session, self._query)
         texts = [session.expression(n, _text_kind(kinds[n])) for n in self._template.names]
-        kept = [session.expression(n, kind) for n, kind in self._stat.columns.items()]
-        exprs = ", ".join(f"{e} AS c{i}" for i, e in enumerate((*texts, *kept)))
+        exprs, before = [*texts, *(session.expression(n, kind) for n, kind in self._stat.columns.items())], []
+        if mark := self._fields.changed_since:
+            is_older = older(mark, self._template.names)
+            if newest:
+                exprs = [f"CASE WHEN {is_older} THEN NULL ELSE {e} END" for e in exprs]
+                before = [value_of(newest)] * (len(exprs) + 1)
+            exprs += [session.key_expression(name) for name in (*self._fields.id, mark)]
+            exprs += [f"CASE WHEN {is_older} THEN 1 ELSE 0 END"] if newest else []
+        listed = ", ".join(f"{e} AS c{i}" for i, e in enumerate(exprs))
         if shard.high is None:
-            return select(exprs, self._query), []
+            return select(listed, self._query), before
         where, values = in_range(self._fields.id[0], shard.low, shard.high)
-        return select(exprs, self._query, where + in_order(self._fields.id)), values
+        return select(listed, self._query, where + in_order(self._fields.id)), [*before, *values]
 
     def count(self, shards: Sequence[Shard]) -> int:
         """Count the rows that the query returns now in the range of these shards."""

@@ -15,7 +15,7 @@ from shardmill.plan.execution import (
 )
 from shardmill.plan.limits import parse_duration
 from shardmill.plan.options import OTHER, RESULT, CallOptions, option
-from shardmill.plan.shared import OfRun, Printing, Trusting
+from shardmill.plan.shared import OfRun, Printing, Telling, Trusting
 
 
 class Refreshing(CallOptions):
@@ -51,6 +51,7 @@ class Refreshing(CallOptions):
 class RefreshOptions(
     OfRun,
     Refreshing,
+    Telling,
     Trusting,
     Printing,
     Placing,

@@ -25,6 +25,7 @@ def start(request: Request) -> Refreshed:
         done = refresh(
             options.run,
             request.execution,
+            telling=request.work,
             dry_run=options.dry_run,
             allow_shrink=options.allow_shrink,
             allow_code=options.allow_code,

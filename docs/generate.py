@@ -216,18 +216,39 @@ for token (`tests/unit/models/decoding/test_families.py`). Real weights tried: S
 KINDS_INTRODUCTION = """
 ## Other kinds of models
 
-What each kind is compared with, text by text and in batches, and how near it must be; each has a test that a run of it
-survives a kill, is finished on another engine and verifies. Families under "no torch" run in the light install on a
-CPU, which the same tests check; the others need torch. "Packed" is as above, and compiled where it pays.
+What each kind is compared with, text by text and in batches, and how near it must be. Each has a test in which a run is
+killed, finished on another engine and verified. Families under "no torch" run in the light install on a CPU, which the
+same tests check; the others need torch. "As `embed`" is what the first table says of the family.
 """
-KINDS_AFTER = """
-| beside these | equal to | no further off than | test |
-| --- | --- | --- | --- |
-| static embeddings of model2vec and sentence-transformers, by any tokenizer | `SentenceTransformer.encode` | 1e-6 | `tests/golden/test_static_embeddings.py` |
-| vectors in bytes and bits (`--dtype int8`, `binary`), of any embedder | the vector, rounded once | one step of a range | `tests/contract/tasks/test_quantised.py` |
-| LoRA adapters of any of these families (`--adapter`) | peft's `merge_and_unload` | 1e-5 of a weight | `tests/unit/models/test_adapters.py` |
-| embedders that take messages of a chat | `SentenceTransformer.encode` | 0.001 | `tests/unit/models/test_chat_embedders.py` |
-
+OTHERS = (
+    ("beside these", "equal to", "no further off than", "test"),
+    ("---",) * 4,
+    (
+        "static embeddings of sentence-transformers; of model2vec by its rules, which the tests spell out",
+        "`SentenceTransformer.encode`",
+        "1e-6",
+        "`tests/golden/test_static_embeddings.py`",
+    ),
+    (
+        "vectors in bytes and bits (`--dtype int8`, `binary`), of any embedder",
+        "the vector, rounded once",
+        "one step of a range",
+        "`tests/contract/tasks/test_quantised.py`",
+    ),
+    (
+        "LoRA adapters (`--adapter`), on BERT; in runs also Llama, Qwen2 and classifiers",
+        "peft's `merge_and_unload`, where peft is installed",
+        "1e-5 of a weight",
+        "`tests/unit/models/test_adapters.py`",
+    ),
+    (
+        "embedders that take messages of a chat",
+        "`SentenceTransformer.encode`",
+        "0.001",
+        "`tests/unit/models/test_chat_embedders.py`",
+    ),
+)
+KINDS_END = """
 A model of another kind than a verb runs is refused before a run is planned, with the verb that fits
 (`tests/unit/models/test_wrong_kinds.py`).
 """
@@ -240,8 +261,9 @@ def render_families() -> str:
         runs = f"padded: {family.padded}" if family.padded else "packed"
         rows.append(f"| {name} | {family.known} | {'yes' if family.light else ''} | {runs} | {family.real} |")
     written = [f"{', '.join(WRITERS)}.", f"So do these, in padded batches: {', '.join(PADDED_WRITERS)}."]
+    others = (f"| {' | '.join(row)} |" for row in OTHERS)
     texts = "\n\n".join(textwrap.fill(text, 118) for text in written)
-    return "\n".join([*rows, WRITERS_INTRODUCTION, texts, KINDS_INTRODUCTION, *_kinds(), KINDS_AFTER])
+    return "\n".join([*rows, WRITERS_INTRODUCTION, texts, KINDS_INTRODUCTION, *_kinds(), "", *others, KINDS_END])
 
 
 def _kinds() -> Iterator[str]:

@@ -315,7 +315,7 @@ KINDS = {
         "tests/golden/test_classifiers.py",
         _SIX,
         ("deberta",),
-        "packed; DeBERTa padded",
+        "as `embed`",
         "several numbers without labels; labels that the weights do not have",
     ),
     "classifiers of tokens": Kind(
@@ -356,7 +356,7 @@ KINDS = {
         "tests/golden/test_sparse.py",
         (*_SIX, "albert", "electra", "mpnet", "camembert"),
         ("deberta",),
-        "packed; DeBERTa padded",
+        "as `embed`",
         "other families, poolings and activations; sparse autoencoders; a network of their own for queries",
     ),
     "token vectors": Kind(
@@ -366,7 +366,7 @@ KINDS = {
         "tests/golden/test_token_vectors.py",
         _SIX,
         (),
-        "packed",
+        "as `embed`",
         "models of images, and such as merge token vectors",
     ),
 }

@@ -34,7 +34,7 @@ def open_task(name: str, params: dict[str, Any]) -> Task:
     wanted = ("fingerprint", "open", "prepare", "run")
     if not isinstance(kind, type) or not all(callable(getattr(kind, w, None)) for w in wanted):
         raise SpecError(f"{name} is not a task.", hint=f"A task is a class with {', '.join(wanted)} (docs/tasks.md).")
-    if getattr(kind, "takes_adapters", False) and names_field(params.get("adapter")):
+    if issubclass(kind, Task) and kind.takes_adapters and names_field(params.get("adapter")):
         return ByAdapter(kind, params)
     try:
         made = kind(**params)

@@ -52,7 +52,7 @@ class ByAdapter(Task):
     """
 
     def __init__(self, kind: type[Task], params: dict[str, Any]) -> None:
-        self._template = TextTemplate.parse(os.path.expanduser(params[_ADAPTER]))
+        self._template = _parse(params[_ADAPTER])
         self._tasks = {folder: kind(**{**params, _ADAPTER: folder}) for folder in find_adapters(self._template)}
         self._first = next(iter(self._tasks.values()))
         # Those whose rows were made last: a distance may depend on what they made.
@@ -241,7 +241,17 @@ def any_adapter(adapter: str | None) -> str | None:
     """The adapter, or one of those that the items name: they need the same libraries."""
     if adapter is None or not names_field(adapter):
         return adapter
-    return find_adapters(TextTemplate.parse(os.path.expanduser(adapter)))[0]
+    return find_adapters(_parse(adapter))[0]
+
+
+def _parse(adapter: str) -> TextTemplate:
+    try:
+        return TextTemplate.parse(os.path.expanduser(adapter))
+    except SpecError as error:
+        raise SpecError(
+            f"--adapter {adapter!r}: only plain field names are allowed between braces.",
+            hint="Name the folders of the adapters by a field: --adapter 'adapters/{tenant}'.",
+        ) from error
 
 
 def find_adapters(template: TextTemplate) -> list[str]:

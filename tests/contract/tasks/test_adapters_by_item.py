@@ -51,7 +51,8 @@ def write_adapters(folder: Path, base: Path, *ends: str, **settings: Any) -> str
 def spec_of(items: Path, task: str, model: Path, **params: Any) -> Any:
     where = params.pop("where", "")
     work = {"source": str(items), "text": "text", "id": "id", "task": task, "params": {"model": str(model), **params}}
-    return make_spec({**work, "where": where}, {"device": "cpu", "shard_bytes": 400, "lease_s": 5.0, "max_errors": "9"})
+    how = {"device": "cpu", "precision": "float32", "shard_bytes": 400, "lease_s": 5.0, "max_errors": "9"}
+    return make_spec({**work, "where": where}, how)
 
 
 def run(items: Path, out: Path, task: str, model: Path, **params: Any) -> Run:

@@ -74,6 +74,11 @@ def _small(kind: str, **options: Any) -> Any:
     return transformers.AutoConfig.for_model(kind, **{**usual, **options})
 
 
+def _distilbert() -> Any:
+    sizes = {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4, "vocab_size": WORDS}
+    return transformers.DistilBertConfig(**sizes, max_position_embeddings=130, num_labels=1)
+
+
 def _deberta() -> Any:
     reach = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 16}
     return _small("deberta-v2", type_vocab_size=0, max_relative_positions=-1, **reach)
@@ -92,11 +97,7 @@ FAMILIES: dict[str, tuple[Callable[[], Any], Callable[[], Any], bool]] = {
     "xlm-roberta": (lambda: _small("xlm-roberta", pad_token_id=1), xlm_roberta_tokenizer, True),
     "electra": (lambda: _small("electra", embedding_size=32), lambda: None, True),
     "albert": (lambda: _small("albert", embedding_size=32, pad_token_id=0), lambda: None, True),
-    "distilbert": (
-        lambda: _small("distilbert", dim=32, hidden_dim=48, n_layers=2, n_heads=4),
-        lambda: None,
-        True,
-    ),
+    "distilbert": (_distilbert, lambda: None, True),
     "modernbert": (lambda: _modernbert("cls"), lambda: None, True),
     "modernbert, mean": (lambda: _modernbert("mean"), lambda: None, True),
     "deberta": (_deberta, lambda: None, False),

@@ -26,7 +26,7 @@ from shardmill.plugins import Verb, find
 from shardmill.plugins.builtin import BUILTIN
 from shardmill.run.function import describe, python_options, type_of
 from tests.support.checked import STORES, WRITE, packings
-from tests.support.families import EMBEDDERS, PADDED_WRITERS, WRITERS
+from tests.support.families import EMBEDDERS, KINDS, PADDED_WRITERS, TITLES, WRITERS
 from tests.support.selection import TESTS, files, is_thorough, read_features
 from tools import functions
 from tools.rooms import MAY_IMPORT
@@ -213,6 +213,45 @@ WRITERS_INTRODUCTION = """
 `generate`, `summarize`. In a running batch, these write what transformers' `generate` writes for each text alone, token
 for token (`tests/unit/models/decoding/test_families.py`). Real weights tried: SmolLM2-135M (Llama) and a small FLAN-T5.
 """
+KINDS_INTRODUCTION = """
+## Other kinds of models
+
+What each kind is compared with, text by text and in batches, and how near it must be. Each has a test in which a run is
+killed, finished on another engine and verified. Families under "no torch" run in the light install on a CPU, which the
+same tests check; the others need torch. "As `embed`" is what the first table says of the family.
+"""
+OTHERS = (
+    ("beside these", "equal to", "no further off than", "test"),
+    ("---",) * 4,
+    (
+        "static embeddings of sentence-transformers; of model2vec by its rules, which the tests spell out",
+        "`SentenceTransformer.encode`",
+        "1e-6",
+        "`tests/golden/test_static_embeddings.py`",
+    ),
+    (
+        "vectors in bytes and bits (`--dtype int8`, `binary`), of any embedder",
+        "the vector, rounded once",
+        "one step of a range",
+        "`tests/contract/tasks/test_quantised.py`",
+    ),
+    (
+        "LoRA adapters (`--adapter`), on BERT; in runs also Llama, Qwen2 and classifiers",
+        "peft's `merge_and_unload`, where peft is installed",
+        "1e-5 of a weight",
+        "`tests/unit/models/test_adapters.py`",
+    ),
+    (
+        "embedders that take messages of a chat",
+        "`SentenceTransformer.encode`",
+        "0.001",
+        "`tests/unit/models/test_chat_embedders.py`",
+    ),
+)
+KINDS_END = """
+A model of another kind than a verb runs is refused before a run is planned, with the verb that fits
+(`tests/unit/models/test_wrong_kinds.py`).
+"""
 
 
 def render_families() -> str:
@@ -222,7 +261,19 @@ def render_families() -> str:
         runs = f"padded: {family.padded}" if family.padded else "packed"
         rows.append(f"| {name} | {family.known} | {'yes' if family.light else ''} | {runs} | {family.real} |")
     written = [f"{', '.join(WRITERS)}.", f"So do these, in padded batches: {', '.join(PADDED_WRITERS)}."]
-    return "\n".join([*rows, WRITERS_INTRODUCTION, "\n\n".join(textwrap.fill(text, 118) for text in written), ""])
+    others = (f"| {' | '.join(row)} |" for row in OTHERS)
+    texts = "\n\n".join(textwrap.fill(text, 118) for text in written)
+    return "\n".join([*rows, WRITERS_INTRODUCTION, texts, KINDS_INTRODUCTION, *_kinds(), "", *others, KINDS_END])
+
+
+def _kinds() -> Iterator[str]:
+    titles = ("kind", "verbs", "equal to", "no further off than", "no torch", "with torch", "on a GPU", "refused")
+    yield f"| {' | '.join((*titles, 'real weights'))} |"
+    yield "| --- " * (len(titles) + 1) + "|"
+    for name, kind in KINDS.items():
+        light, heavy = (", ".join(TITLES[each] for each in names) for names in (kind.light, kind.heavy))
+        about = (kind.verbs, f"{kind.reference} (`{kind.test}`)", kind.near, light, heavy, kind.on_gpu, kind.refused)
+        yield f"| {' | '.join((name, *about, kind.real or 'never tried'))} |"
 
 
 def render_map() -> str:

@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 
 from shardmill.core.devices import Device
+from shardmill.models.classifier import Classifier
+from shardmill.models.networks.unknown import NotDescribed
+from shardmill.models.pair_networks import read_network
 from shardmill.verbs.classify.task import ClassifyTask
-from tests.support.classifiers import FAMILIES, TEXTS, transformers, write_classifier, write_entailer, write_tagger
+from tests.support.classifiers import TEXTS, transformers, write_classifier, write_entailer, write_tagger
+from tests.support.families import KINDS
 
 pytestmark = pytest.mark.model
 
+FAMILIES = KINDS["classifiers of texts"].families
 CPU = Device("cpu", "cpu", threads=1, precise=True)
 LABELS = ["an invoice", "a complaint", "weather"]
 
@@ -28,6 +33,15 @@ def classify(folder: Path, texts: list[str], device: Device = CPU, **params: Any
     return made
 
 
+def is_light(folder: Path) -> bool:
+    """Whether the whole model runs without torch."""
+    try:
+        read_network(folder, Classifier(str(folder)).labels.kind)
+    except NotDescribed:
+        return False
+    return True
+
+
 def pipe(task: str, folder: Path, **options: Any) -> Any:
     return transformers.pipeline(task, model=str(folder), device="cpu", **options)
 
@@ -36,6 +50,7 @@ def pipe(task: str, folder: Path, **options: Any) -> Any:
 @pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification"])
 def test_labels_are_those_of_text_classification(family: str, problem: str, tmp_path: Path) -> None:
     folder = write_classifier(tmp_path / "model", family, problem_type=problem)
+    assert is_light(folder) is (family in KINDS["classifiers of texts"].light)
     due = pipe("text-classification", folder, top_k=None, truncation=True)(TEXTS)
     seen = classify(folder, TEXTS, all_labels=True)
     for expected, label, score, found in zip(due, seen["label"], seen["score"], seen["labels"], strict=True):
@@ -47,9 +62,10 @@ def test_labels_are_those_of_text_classification(family: str, problem: str, tmp_
             assert label is None
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", KINDS["classifiers of tokens"].families)
 def test_spans_are_those_of_token_classification(family: str, tmp_path: Path) -> None:
     folder = write_tagger(tmp_path / "model", family)
+    assert is_light(folder) is (family in KINDS["classifiers of tokens"].light)
     own = pipe("token-classification", folder, aggregation_strategy="simple")
     seen = classify(folder, TEXTS)["spans"]
     assert any(seen)
@@ -62,7 +78,7 @@ def test_spans_are_those_of_token_classification(family: str, tmp_path: Path) ->
         assert [s["text"] for s in spans] == [text[d["start"] : d["end"]] for d in due]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", KINDS["entailment"].families)
 @pytest.mark.parametrize("several", [False, True])
 def test_zero_shot_labels_are_those_of_the_pipeline(family: str, several: bool, tmp_path: Path) -> None:
     folder = write_entailer(tmp_path / "model", family)

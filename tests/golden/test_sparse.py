@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,16 @@ import numpy as np
 import pytest
 
 from shardmill.core.devices import Device
+from shardmill.models.networks.unknown import NotDescribed
+from shardmill.models.plain import read_network
+from shardmill.models.sparse.folder import read_sparse_folder
 from shardmill.verbs.embed_sparse.task import EmbedSparseTask
+from tests.support.families import KINDS
 from tests.support.libraries import needed
 from tests.support.sparse_models import TEXTS, write_masked, write_router, write_splade
 
 SparseEncoder = needed("sentence_transformers").SparseEncoder
+SPARSE = KINDS["sparse vectors"]
 pytestmark = pytest.mark.model
 Rows = list[dict[int, float]]
 
@@ -40,9 +46,11 @@ def assert_equal(seen: Rows, expected: Rows) -> None:
         assert all(max(a.get(i, 0.0), b.get(i, 0.0)) < 1e-4 for i in a.keys() ^ b.keys())
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "modernbert", "xlm-roberta", "deberta"])
+@pytest.mark.parametrize("family", SPARSE.families)
 def test_families(family: str, tmp_path: Path) -> None:
     folder = write_splade(tmp_path / "m", family)
+    with nullcontext() if family in SPARSE.light else pytest.raises(NotDescribed):
+        read_network(read_sparse_folder(folder))
     expected = due(folder)
     assert min(map(len, expected)) > 0
     assert_equal(compute(folder), expected)

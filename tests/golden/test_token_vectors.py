@@ -10,8 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from shardmill.core.devices import Device
+from shardmill.models.colbert.folder import read_token_folder
+from shardmill.models.plain import read_network
 from shardmill.verbs.embed_tokens.task import EmbedTokensTask
 from tests.support.colbert_models import LONGEST, QUERIES, TEXTS, write_pylate, write_stanford
+from tests.support.families import KINDS
 from tests.support.libraries import needed
 
 MultiVectorEncoder = needed("sentence_transformers").MultiVectorEncoder
@@ -52,9 +55,11 @@ def check(folder: Path, *, queries: bool = True) -> MultiVectorEncoder:
     return model
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "modernbert", "xlm-roberta"])
+@pytest.mark.parametrize("family", KINDS["token vectors"].families)
 def test_families_as_pylate_saves_them(family: str, tmp_path: Path) -> None:
     check(write_pylate(tmp_path / "m", family))
+    assert not KINDS["token vectors"].heavy
+    read_network(read_token_folder(tmp_path / "m"))
     task = open_task(tmp_path / "m")
     assert max(map(len, compute(task))) <= LONGEST
 

@@ -268,3 +268,105 @@ PADDED_WRITERS: dict[str, Written] = {
     "LongT5": _writes("LongT5", {**_WRITING_T5, "local_radius": 8}, _BOTH),
     "BigBird-Pegasus": _writes("BigBirdPegasus", {**_BART, "attention_type": "original_full"}, _BOTH),
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Models of a kind beside embedders and writers: what runs them, and what their results are compared with.
+
+    `light` families run without torch on a CPU, `heavy` ones with it; both are those of `TITLES`.
+    """
+
+    verbs: str
+    reference: str
+    near: str
+    test: str
+    light: tuple[str, ...]
+    heavy: tuple[str, ...]
+    on_gpu: str
+    refused: str
+    real: str = ""
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        return (*self.light, *self.heavy)
+
+
+# What families are called whose tests name them by transformers' model types.
+TITLES = {
+    "albert": "ALBERT",
+    "bert": "BERT",
+    "camembert": "CamemBERT",
+    "deberta": "DeBERTa v2, v3",
+    "distilbert": "DistilBERT",
+    "electra": "ELECTRA",
+    "modernbert": "ModernBERT",
+    "mpnet": "MPNet",
+    "qwen3": "Qwen3",
+    "roberta": "RoBERTa",
+    "xlm-roberta": "XLM-R",
+}
+_SIX = ("bert", "roberta", "distilbert", "modernbert", "xlm-roberta")
+KINDS = {
+    "classifiers of texts": Kind(
+        "`classify`",
+        "transformers' `text-classification`",
+        "2e-5 of a probability",
+        "tests/golden/test_classifiers.py",
+        _SIX,
+        ("deberta",),
+        "as `embed`",
+        "several numbers without labels; labels that the weights do not have",
+    ),
+    "classifiers of tokens": Kind(
+        "`classify`",
+        "transformers' `token-classification`",
+        "the same spans, 2e-5 of a score",
+        "tests/golden/test_classifiers.py",
+        _SIX,
+        ("deberta",),
+        "padded, in float32",
+        "",
+    ),
+    "entailment": Kind(
+        "`classify --labels`",
+        "transformers' `zero-shot-classification`",
+        "2e-5 of a probability",
+        "tests/golden/test_classifiers.py",
+        _SIX,
+        ("deberta",),
+        "padded, in float32",
+        "`--labels` of a model that has its own",
+    ),
+    "re-rankers": Kind(
+        "`score`, `answer --rerank`",
+        "`CrossEncoder.predict`",
+        "1e-4",
+        "tests/unit/models/test_rerankers.py",
+        ("bert", "roberta", "xlm-roberta", "electra", "albert", "distilbert", "modernbert"),
+        ("deberta", "qwen3"),
+        "packed; DeBERTa padded",
+        "other activations than five of torch",
+        "ms-marco-MiniLM-L12",
+    ),
+    "sparse vectors": Kind(
+        "`embed-sparse`",
+        "`SparseEncoder.encode`",
+        "1e-4 of a weight",
+        "tests/golden/test_sparse.py",
+        (*_SIX, "albert", "electra", "mpnet", "camembert"),
+        ("deberta",),
+        "as `embed`",
+        "other families, poolings and activations; sparse autoencoders; a network of their own for queries",
+    ),
+    "token vectors": Kind(
+        "`embed-tokens`",
+        "`MultiVectorEncoder`",
+        "1e-4 of a number",
+        "tests/golden/test_token_vectors.py",
+        _SIX,
+        (),
+        "as `embed`",
+        "models of images, and such as merge token vectors",
+    ),
+}

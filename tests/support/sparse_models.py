@@ -13,6 +13,14 @@ from tests.support.tiny_models import SMALL, torch, write_model
 transformers = needed("transformers")
 
 TOKENS = 48
+# Families whose masked language model is known, beside those of classifiers.
+_MASKED: dict[str, tuple[str, dict[str, Any], Any]] = {
+    **FAMILIES,
+    "albert": ("Albert", {"embedding_size": 16}, lambda: None),
+    "camembert": ("Camembert", {"type_vocab_size": 1, "pad_token_id": 0}, lambda: None),
+    "electra": ("Electra", {"embedding_size": 16}, lambda: None),
+    "mpnet": ("MPNet", {}, lambda: None),
+}
 PACKAGE = "sentence_transformers.sparse_encoder.models."
 TEXTS = [
     "The battery died after an hour, and the charger was never in the box at all.",
@@ -26,7 +34,7 @@ TEXTS = [
 
 def write_masked(folder: Path, family: str = "bert", **options: Any) -> Path:
     """A plain masked language model of TOKENS tokens at most. Its logits are below 0 for most words."""
-    prefix, usual, tokenizer = FAMILIES[family]
+    prefix, usual, tokenizer = _MASKED[family]
     own = tokenizer()
     said = {"max_position_embeddings": 80, **({} if own is None else {"vocab_size": len(own)})}
     small = {} if family == "distilbert" else SMALL

@@ -48,6 +48,11 @@ class Pooling:
         """Whether there is a vector for every token, one text after another."""
         return self.modes == (TOKENS,)
 
+    @property
+    def token_weights(self) -> int:
+        """The weights of matrices that the state of each token is multiplied with."""
+        return 0
+
 
 @dataclass(frozen=True, slots=True)
 class Dense:
@@ -101,6 +106,12 @@ class ModelFolder:
     @property
     def normalizes(self) -> bool:
         return bool(self.steps) and isinstance(self.steps[-1], Normalize)
+
+    @property
+    def token_weights(self) -> int:
+        """The weights of matrices after the network that each token is multiplied with, as its own weights are."""
+        dense = [step for step in self.steps if isinstance(step, Dense)] if self.pooling.keeps_tokens else []
+        return self.pooling.token_weights + sum(step.in_features * step.out_features for step in dense)
 
     def prompt_text(self, prompt: str | None) -> str:
         """The text before each item: the prompt named `prompt`, else `prompt` itself; for None the model's default."""

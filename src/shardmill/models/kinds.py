@@ -15,6 +15,7 @@ _WITHOUT_VECTORS = (READER, RERANKER, TAGGER)
 _NAMES = {READER: "question-answering model", RERANKER: "cross-encoder", TAGGER: "token classifier"}
 _CLASSIFY, _SPARSE = "shardmill classify --model", "shardmill embed-sparse --model"
 _EMBED, _TOKENS = "shardmill embed --model", "shardmill embed-tokens --model"
+SCORE = "shardmill score --model` and `shardmill answer --rerank"
 # What only a model of token vectors has in modules.json and config_sentence_transformers.json, and its architecture.
 _TOKEN_SIGNS = ('"pylate.', '.MultiVectorMask"', '"MultiVectorEncoder"', '"ColBERT"', '"document_prefix"')
 COLBERT = "HF_ColBERT"
@@ -23,7 +24,7 @@ _SPARSE_MODULES = ("MLMTransformer", "SpladePooling", "SparseStaticEmbedding", "
 # The end of an architecture's name, and where a model of that kind fits.
 _FITS = (
     (READER, "shardmill answer --reader"),
-    (RERANKER, "shardmill score --model` and `shardmill answer --rerank"),
+    (RERANKER, SCORE),
     (TAGGER, _CLASSIFY),
     (MASKED, _SPARSE),
     (COLBERT, _TOKENS),
@@ -39,7 +40,7 @@ def check_kind(folder: Path, wanted: str) -> None:
     found = _architecture(folder)
     if found.endswith(wanted) or (wanted == RERANKER and found.endswith(CAUSAL) and _ranks(folder)):
         return
-    fits = "shardmill embed --model" if _has_modules(folder) else _fitting(folder, found)
+    fits = fitting_verb(folder)
     raise ModelError(
         f"{folder.name} is no {_NAMES[wanted]}: its architecture is {found or 'not named in config.json'}.",
         hint=f"It fits `{fits}`. Pass a model whose architecture ends in {wanted}."
@@ -54,7 +55,7 @@ def check_classifies(folder: Path) -> str:
     for kind in (RERANKER, TAGGER):
         if found.endswith(kind):
             return kind
-    fits = "shardmill embed --model" if _has_modules(folder) else _fitting(folder, found)
+    fits = fitting_verb(folder)
     raise ModelError(
         f"{folder.name} is no classifier: its architecture is {found or 'not named in config.json'}.",
         hint=f"{f'It fits `{fits}`. ' if fits else ''}Pass a model whose architecture ends in {RERANKER} or {TAGGER}.",
@@ -73,12 +74,10 @@ def check_embeds(folder: Path) -> None:
 
 def refuse_reranker(folder: Path) -> None:
     """Refuse a re-ranker as sentence-transformers saves it where vectors are wanted."""
-    path = folder / "config_sentence_transformers.json"
-    said = path.read_text(encoding="utf-8") if path.exists() else ""
-    if '"CrossEncoder"' in said:
+    if _is_saved_reranker(folder):
         raise ModelError(
             f"{folder.name} makes no vectors: it is a re-ranker, which scores pairs of texts.",
-            hint="It fits `shardmill score --model` and `shardmill answer --rerank`. Choose an embedding model.",
+            hint=f"It fits `{SCORE}`. Choose an embedding model.",
         )
 
 
@@ -103,7 +102,7 @@ def check_sparse(folder: Path) -> None:
     found = "" if _has_modules(folder) else _architecture(folder)
     if makes_sparse(folder) or found.endswith(MASKED):
         return
-    fits = _fit_of_modules(folder) if _has_modules(folder) else _fitting(folder, found)
+    fits = fitting_verb(folder)
     why = (
         "its modules.json has no SpladePooling" if _has_modules(folder) else f"its architecture is {found or 'unknown'}"
     )
@@ -137,7 +136,7 @@ def check_tokens(folder: Path) -> None:
     if makes_tokens(folder):
         return
     found = "" if _has_modules(folder) else _architecture(folder)
-    fits = _fit_of_modules(folder) if _has_modules(folder) else _fitting(folder, found) or _EMBED
+    fits = fitting_verb(folder) or _EMBED
     why = "its modules make one for a text" if _has_modules(folder) else f"its architecture is {found or 'unknown'}"
     raise ModelError(
         f"{folder.name} makes no vectors of tokens: {why}.",
@@ -145,8 +144,21 @@ def check_tokens(folder: Path) -> None:
     )
 
 
-def _fit_of_modules(folder: Path) -> str:
-    return _TOKENS if makes_tokens(folder) else _SPARSE if makes_sparse(folder) else _EMBED
+def fitting_verb(folder: Path) -> str:
+    """Where a model fits, by all that its folder says; "" if that is unknown."""
+    if makes_tokens(folder):
+        return _TOKENS
+    if makes_sparse(folder):
+        return _SPARSE
+    if _is_saved_reranker(folder):
+        return SCORE
+    return _EMBED if _has_modules(folder) else _fitting(folder, _architecture(folder))
+
+
+def _is_saved_reranker(folder: Path) -> bool:
+    """Whether sentence-transformers has saved a folder as a re-ranker."""
+    path = folder / "config_sentence_transformers.json"
+    return path.exists() and '"CrossEncoder"' in path.read_text(encoding="utf-8")
 
 
 def note_kind(folder: Path) -> str:

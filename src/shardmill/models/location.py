@@ -50,6 +50,10 @@ class Location:
 
 def find_model(name: str, adapter: str | None = None) -> Location:
     """Find a model; an adapter's folder, given beside it or in its place, is merged into it."""
+    if adapter and "{" in adapter:
+        raise ModelError(
+            f"The adapter {adapter!r} is that of an item, and here is none.", hint="Name the folder of one adapter."
+        )
     found = _find_folder(name)
     if adapter:
         return _with_adapter(found, _find_folder(adapter).path)

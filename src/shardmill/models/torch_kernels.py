@@ -284,7 +284,7 @@ class _Trial:
         key = MemoryKey(
             device=self.device.name,
             dtype=str(kernel.dtype),
-            kernel=f"{kernel.name}{', prompt' if self.skip else ''}",
+            kernel=f"{kernel.name}{', prompt' if self.skip else ''}{', head' if self.folder.token_weights else ''}",
             model=identify_model(self.folder),
             libraries=f"torch {torch.__version__}, transformers {version('transformers')}",
             longest=longest,

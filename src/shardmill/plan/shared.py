@@ -143,7 +143,8 @@ class AdapterParams(Params):
 
     adapter: str | None = option(
         None,
-        "A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name.",
+        "A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name. With a field, as in "
+        "adapters/{tenant}, that of each item.",
         group=MODEL,
         metavar="FOLDER",
         min_length=1,

@@ -38,6 +38,7 @@ from shardmill.sinks.parquet import read_part_around
 from shardmill.sources.documents.document import PAGE
 from shardmill.tasks import open_task
 from shardmill.tasks.base import START, STOP, WINDOW
+from shardmill.tasks.by_adapter import ByAdapter
 from shardmill.tasks.kept import KEPT
 
 # What is searched for: one vector per text, or sparse ones, or the vectors of each text's tokens.
@@ -76,6 +77,11 @@ class Hit:
 def check_searchable(name: str, params: dict[str, Any]) -> None:
     """Refuse the result of a task that embeds no queries."""
     task = open_task(name, params)
+    if isinstance(task, ByAdapter):
+        raise UsageError(
+            "The run has vectors of several adapters, which cannot be compared with one question.",
+            hint="Search with --words, or embed again with one --adapter.",
+        )
     if task.embed_query is None and task.sparse_query is None:
         raise UsageError(f"The result of the task {name!r} cannot be searched.")
 

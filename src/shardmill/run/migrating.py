@@ -44,6 +44,7 @@ from shardmill.run.reports.migration import write_comparison
 from shardmill.run.running import finish_run
 from shardmill.sinks.items_index import delete_index
 from shardmill.tasks import open_task
+from shardmill.tasks.by_adapter import names_field
 
 COMPARISON, PAGE = "comparison.json", "comparison.html"
 # Those belong to a model, so another one does not inherit them.
@@ -123,7 +124,7 @@ class _Migration:
         self._base = Ledger(editions.open(self.number))
         self._plan, self._settings = settle_base(editions, self.number)
         plan = self._plan
-        _refuse_without_vectors(self._base, plan)
+        _refuse_without_vectors(self._base, plan, asked.params)
         if allow_code:
             permission.allow(plan.code)
         permission.check(plan.code)
@@ -289,11 +290,16 @@ class _Migration:
         return sum(commit.rows - commit.dropped * plan.work.takes_part for commit in commits)
 
 
-def _refuse_without_vectors(base: Ledger, plan: Plan) -> None:
+def _refuse_without_vectors(base: Ledger, plan: Plan, given: Mapping[str, Any]) -> None:
     if plan.work.to is not None:
         raise UsageError(
             f"{base.url} is a load: its vectors are in the table {plan.work.to.table}, which holds one model.",
             hint="Load the source into a new table: shardmill load … --model MODEL --table NEW",
+        )
+    if names_field(plan.work.params.get("adapter")) or names_field(given.get("adapter")):
+        raise UsageError(
+            f"{base.url} cannot be migrated: each of its items has an adapter of its own, before or after.",
+            hint="Run it with the other model, into another --out.",
         )
     if not find_verb(plan.work.task).embeds_texts:
         raise UsageError(

@@ -13,6 +13,7 @@ from shardmill.core.devices import Device, pick_device, pick_worker_device
 from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, MissingExtra, ModelError, SpecError, nearest
 from shardmill.plugins import find_verb, load_part, names
 from shardmill.tasks.base import Task
+from shardmill.tasks.by_adapter import ByAdapter, names_field
 from shardmill.tasks.foreign import ForeignTask
 
 
@@ -33,6 +34,8 @@ def open_task(name: str, params: dict[str, Any]) -> Task:
     wanted = ("fingerprint", "open", "prepare", "run")
     if not isinstance(kind, type) or not all(callable(getattr(kind, w, None)) for w in wanted):
         raise SpecError(f"{name} is not a task.", hint=f"A task is a class with {', '.join(wanted)} (docs/tasks.md).")
+    if issubclass(kind, Task) and kind.takes_adapters and names_field(params.get("adapter")):
+        return ByAdapter(kind, params)
     try:
         made = kind(**params)
     except TypeError as error:

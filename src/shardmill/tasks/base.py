@@ -161,6 +161,9 @@ class Task(ABC):
     serves_runs: bool = False
     """Whether a worker of a pool may open it once for several runs with the same parameters, one after another."""
 
+    takes_adapters: bool = False
+    """Whether its parameter `adapter` may be that of each item: `open_task` then makes a task for each adapter."""
+
     max_errors: str = ""
     """How many rows may fail, as `--max-errors` says it, if the user does not say; "" for the usual 1 %."""
 

@@ -426,7 +426,8 @@ def classify(
     threshold: Where a text may have several labels: the lowest probability of one that it has. Default: 0.5.
     top_k: Add the column `labels` with the N likeliest labels and their scores.
     all_labels: Add the column `labels` with all labels and their scores.
-    adapter: A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name.
+    adapter: A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name. With a field,
+        as in adapters/{tenant}, that of each item.
     to: postgresql://USER@HOST/DATABASE or embedded:PATH.
     table: The table: name or schema.name. Created if missing.
     mode: If the key already exists: update, skip or fail. Default: update.
@@ -614,7 +615,8 @@ def embed(
     dims: Keep the first N dimensions (Matryoshka models).
     dtype: Type of the stored numbers: float32, float16, int8 or uint8 (a byte each), or binary (a bit each).
         Default: float32.
-    adapter: A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name.
+    adapter: A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name. With a field,
+        as in adapters/{tenant}, that of each item.
     allow_code: Run the code that comes with the model, if it has some.
     id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
@@ -934,7 +936,8 @@ def generate(
         Default: the tokenizer's own.
     target_language: Of a model that translates: the code of the language of the answers, such as fra_Latn, fr or
         fr_XX. Default: the model's own, if it has one.
-    adapter: A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name.
+    adapter: A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name. With a field,
+        as in adapters/{tenant}, that of each item.
     endpoint: An OpenAI-compatible server that has the model: http://host:8000/v1.
     key_variable: The environment variable with the server's key. Default: OPENAI_API_KEY.
     to: postgresql://USER@HOST/DATABASE or embedded:PATH.
@@ -1075,7 +1078,8 @@ def load(
     dims: Keep the first N dimensions (Matryoshka models).
     dtype: Type of the stored numbers: float32, float16, int8 or uint8 (a byte each), or binary (a bit each).
         Default: float32.
-    adapter: A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name.
+    adapter: A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name. With a field,
+        as in adapters/{tenant}, that of each item.
     allow_code: Run the code that comes with the model, if it has some.
     id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
@@ -1233,7 +1237,8 @@ def migrate(
     dims: Keep the first N dimensions (Matryoshka models).
     dtype: Type of the stored numbers: float32, float16, int8 or uint8 (a byte each), or binary (a bit each).
         Default: the run's.
-    adapter: A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name.
+    adapter: A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name. With a field,
+        as in adapters/{tenant}, that of each item.
     queries: A file of your own queries, in any format of a source; without it, texts of the run are queries.
     query_text: The column of the queries. Default: query.
     gold: The column with the id, or a list of ids, of the right items. Default: gold, if the file has it.
@@ -1456,7 +1461,8 @@ def score(
     prompt: The name of one of the model's prompts, or a text: the instruction of a causal re-ranker.
     max_tokens: Tokens of a pair at most; the longer text is cut. Default: the model's.
     candidates: The column with a list of texts, in place of text=: each gets a score, in their order.
-    adapter: A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name.
+    adapter: A LoRA adapter of the model, as PEFT saves it: a folder, its URL (s3://…), or a hub name. With a field,
+        as in adapters/{tenant}, that of each item.
     id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.

@@ -41,7 +41,7 @@ def items(tmp_path: Path) -> Path:
 
 def spec_of(items: Path, task: str, model: Path, **params: Any) -> Any:
     work = {"source": str(items), "text": "text", "id": "id", "task": task, "params": {"model": str(model), **params}}
-    return make_spec(work, {"device": "cpu", "shard_bytes": 300, "lease_s": 5.0})
+    return make_spec(work, {"device": "cpu", "precision": "float32", "shard_bytes": 300, "lease_s": 5.0})
 
 
 def run(items: Path, out: Path, task: str, model: Path, **params: Any) -> Run:

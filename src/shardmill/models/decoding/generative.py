@@ -11,6 +11,7 @@ from shardmill.core.errors import ModelError
 from shardmill.models.decoding.generation_config import read_generation
 from shardmill.models.folder import read_transformer_config
 from shardmill.models.heads import read_heads
+from shardmill.models.kinds import SCORE, fitting_verb, makes_tokens
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
 # What a model of another kind is, and what it is good for, by the end of its architecture's name.
@@ -48,8 +49,9 @@ def read_generative(root: Path) -> GenerativeFolder:
     """Read a model folder; a ModelError says what it is, if it does not generate."""
     config = read_transformer_config(root)
     name = (config.get("architectures") or [""])[0]
-    if (root / "modules.json").exists():
-        raise _refuse(root, name, "makes vectors", "Embed with it: `shardmill embed`.")
+    if (root / "modules.json").exists() or makes_tokens(root):
+        fits = fitting_verb(root)
+        raise _refuse(root, name, "scores pairs" if fits == SCORE else "makes vectors", f"It fits `{fits}`.")
     for end, (does, hint) in _OTHERS.items():
         if name.endswith(end):
             raise _refuse(root, name, does, hint)

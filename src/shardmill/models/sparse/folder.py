@@ -5,6 +5,7 @@ A folder may have two routes, one for documents and one for queries, which are t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,15 +35,21 @@ _STRATEGIES, _ACTIVATIONS = ("max", "sum"), ("relu", "log1p_relu")
 class SpladePooling(Pooling):
     """The weight of a word: log(1 + relu(logit)), its largest among the tokens of a text, or the sum of all (`sums`).
 
-    `twice` takes that logarithm twice. `most` is how many words a text keeps unless somebody says; `query` is the
-    folder with the weights of words in queries, if those are not run through the network.
+    `twice` takes that logarithm twice. `weights` are those of the matrices of the head. `most` is how many words a text
+    keeps unless somebody says; `query` is the folder with the weights of words in queries, if those are not run through
+    the network.
     """
 
     head: Head
+    weights: int
     sums: bool = False
     twice: bool = False
     most: int | None = None
     query: Path | None = None
+
+    @property
+    def token_weights(self) -> int:
+        return self.weights
 
 
 def read_sparse_folder(root: Path) -> ModelFolder:
@@ -92,6 +99,7 @@ def _masked(
         SpladePooling(
             ("splade",),
             head=head,
+            weights=sum(math.prod(shapes[linear.weight]) for linear, _, _ in head.steps),
             sums=strategy == "sum",
             twice=activation == "log1p_relu",
             most=most,

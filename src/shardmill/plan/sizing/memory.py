@@ -93,7 +93,8 @@ def embedding_need(shape: Shape, *, dtype_bytes: int = _HALF, fused: bool = True
     block = max(2 * shape.width + 2 * shape.kv_width, shape.inner)
     token_bytes = dtype_bytes * (2 * shape.hidden + block) + _FULL * shape.hidden
     pair_bytes = 0 if fused else 2 * dtype_bytes * shape.heads
-    return Need(dtype_bytes * shape.parameters, MemoryModel(0.0, _SLACK * token_bytes, _SLACK * pair_bytes))
+    weights_bytes = dtype_bytes * (shape.parameters + shape.head_weights)
+    return Need(weights_bytes, MemoryModel(0.0, _SLACK * token_bytes, _SLACK * pair_bytes))
 
 
 def generation_need(shape: Shape, written_tokens: int, *, dtype_bytes: int = _HALF) -> Need:

@@ -17,6 +17,7 @@ class Shape:
     """`weights` counts the matrix weights used per token read, `decoder_weights` those used per token written.
 
     `width` is the width of queries, `kv_width` of keys and of values, `inner` of a feed-forward block's activations.
+    `head_weights` are those of matrices after the network that every token is multiplied with: the words of SPLADE.
     """
 
     parameters: int
@@ -30,11 +31,12 @@ class Shape:
     causal: bool = False
     decoder_weights: int = 0
     decoder_layers: int = 0
+    head_weights: int = 0
 
     def flops(self, tokens: float) -> float:
         """Floating-point operations to read one text of `tokens` tokens."""
         attention = 4.0 * self.layers * self.width * (0.5 if self.causal else 1.0)
-        return tokens * (2.0 * self.weights + attention * tokens)
+        return tokens * (2.0 * (self.weights + self.head_weights) + attention * tokens)
 
 
 def read_shape(config: dict[str, Any]) -> Shape:

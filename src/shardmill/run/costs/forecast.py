@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from shardmill.core.devices import Device, cores, gpus
 from shardmill.core.errors import ModelError, UsageError
+from shardmill.models.folder import ModelFolder
 from shardmill.models.memory import identify_model, recall_by_device
 from shardmill.plan import Plan, Shard
 from shardmill.plan.sizing.catalogue import CPU, Catalogue, Chip, load_catalogue
@@ -169,11 +170,13 @@ def _describe_model(task: Task, plan: Plan, precision: str, known: Catalogue) ->
     if folder is not None:
         try:
             shape = read_shape(folder.config)
+            if isinstance(folder, ModelFolder):
+                shape = replace(shape, head_weights=folder.token_weights)
         except ModelError:
             shape = None
     rates = known_rates(plan, precision)
     measured = recall_by_device(identify_model(folder)) if folder is not None else {}
-    weights_bytes = 2.0 * shape.parameters if shape else 0.0
+    weights_bytes = 2.0 * (shape.parameters + shape.head_weights) if shape else 0.0
     needs = {device: Need(weights_bytes, memory) for device, memory in measured.items()}
     return _Model(task, shape, _by_chip(rates, known), _by_chip(needs, known))
 

@@ -43,6 +43,7 @@ class ClassifyTask(EncoderTask):
 
     encoder: Classifier
     serves_runs = True
+    takes_adapters = True
 
     def __init__(self, **params: Any) -> None:
         self.params = read_params(ClassifyParams, params, "classify")

@@ -7,7 +7,8 @@ from typing import Any
 
 from shardmill.models.extras import extras_of_encoder
 from shardmill.models.names import MINILM
+from shardmill.tasks.by_adapter import any_adapter
 
 
 def extras_for(params: Mapping[str, Any], gpu: bool) -> tuple[str, ...]:
-    return extras_of_encoder(params.get("model") or MINILM, gpu, params.get("adapter"))
+    return extras_of_encoder(params.get("model") or MINILM, gpu, any_adapter(params.get("adapter")))

@@ -47,6 +47,7 @@ class EmbedTask(EncoderTask):
 
     encoder: TextEmbedder
     serves_runs = True
+    takes_adapters = True
 
     def __init__(self, **params: Any) -> None:
         self.params = read_params(EmbedParams, params, "embed")

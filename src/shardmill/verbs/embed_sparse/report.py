@@ -20,7 +20,7 @@ _BINS = 10
 
 @dataclass(frozen=True, slots=True)
 class Sparsity:
-    """The words of the rows of a finished run: how many a row has, and how many rows have none.
+    """The words of the rows of a finished run: how many a row has, and how many rows have none; failed rows aside.
 
     `counts` are rows by their number of words, in tenths of `most`.
     """
@@ -60,7 +60,7 @@ def read_sparse(ledger: Ledger, plan: Plan, status: Status) -> Sparsity | None:
     if status.state != "complete" or not plan.shards or plan.work.to is not None:
         return None
     lengths = [
-        pc.fill_null(pc.list_value_length(batch.column(SPARSE)), 0).to_numpy(zero_copy_only=False)
+        pc.list_value_length(batch.column(SPARSE)).drop_null().to_numpy(zero_copy_only=False)
         for batch in read_rows(ledger, plan, [SPARSE])
     ]
     every = np.concatenate([np.zeros(0, np.int64), *lengths])

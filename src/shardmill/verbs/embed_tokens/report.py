@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import pyarrow.compute as pc
 
 from shardmill.core.token_vectors import TokenColumn
 from shardmill.ledger import Ledger
@@ -21,7 +20,7 @@ _BINS = 10
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """The vectors of the rows of a finished run: how many a row has, and how many bytes one takes.
+    """The vectors of the rows of a finished run: how many a row has, and how many bytes one takes; failed rows aside.
 
     `counts` are rows by their number of vectors, in tenths of `most`.
     """
@@ -63,8 +62,7 @@ def read_token_counts(ledger: Ledger, plan: Plan, status: Status) -> TokenCounts
         return None
     column = TokenColumn.find(part_schema(ledger, plan))
     counted = [
-        pc.fill_null(batch.column(COUNT), 0).to_numpy(zero_copy_only=False)
-        for batch in read_rows(ledger, plan, [COUNT])
+        batch.column(COUNT).drop_null().to_numpy(zero_copy_only=False) for batch in read_rows(ledger, plan, [COUNT])
     ]
     every = np.concatenate([np.zeros(0, np.int64), *counted])
     most = int(every.max(initial=0))

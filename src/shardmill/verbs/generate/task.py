@@ -51,6 +51,7 @@ class GenerateTask(StreamingTask):
     """The `generate` task: the text of an item is the prompt, and its row has the answer and why it ended."""
 
     serves_runs = True
+    takes_adapters = True
 
     def __init__(self, **params: Any) -> None:
         self.params = read_params(GenerateParams, params, "generate")

@@ -7,7 +7,8 @@ from typing import Any
 
 from shardmill.models.extras import extras_of_pairs
 from shardmill.models.kinds import RERANKER
+from shardmill.tasks.by_adapter import any_adapter
 
 
 def extras_for(params: Mapping[str, Any], gpu: bool) -> tuple[str, ...]:
-    return extras_of_pairs(params["model"], RERANKER, gpu, params.get("adapter"))
+    return extras_of_pairs(params["model"], RERANKER, gpu, any_adapter(params.get("adapter")))

@@ -55,6 +55,7 @@ class ScoreTask(Task):
     """The `score` task: the score of a pair, of each label if there are several, or of each candidate of a list."""
 
     serves_runs = True
+    takes_adapters = True
 
     def __init__(self, **params: Any) -> None:
         self.params = read_params(ScoreParams, params, "score")

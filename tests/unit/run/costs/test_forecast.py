@@ -12,6 +12,7 @@ import pytest
 from shardmill.core.devices import Device
 from shardmill.core.errors import UsageError
 from shardmill.ledger import Ledger, RunForecast
+from shardmill.models.sparse.folder import read_sparse_folder
 from shardmill.plan.sizing import profile
 from shardmill.plan.sizing.catalogue import load_catalogue
 from shardmill.plan.sizing.profile import Measured, Rated, recall_rate, recall_rates, remember_rate, work_digest
@@ -24,6 +25,7 @@ from shardmill.run.planner import make_plan
 from shardmill.testing import InProcessEngine
 from tests.support.cli import Cli, assert_told
 from tests.support.corpora import fake_rows, fake_spec
+from tests.support.sparse_models import write_masked
 from tests.support.tiny_models import bert, write_model
 
 Write = Callable[..., Path]
@@ -100,6 +102,22 @@ def test_a_forecast_counts_items_and_tokens_by_a_sample(source: Path, model: Pat
     assert {(8, "L4"), (8, "H200"), (1, "CPU")} <= set(found)
     assert forecast.best is None
     assert json.loads(json.dumps(forecast.to_json()))["mean_tokens"] == forecast.work.mean_tokens
+
+
+def test_the_words_of_a_sparse_model_are_work(source: Path, tmp_path: Path) -> None:
+    folder = write_masked(tmp_path / "masked")
+    made = {
+        task: make_forecast(
+            make_spec({"source": str(source), "text": "text", "task": task, "params": {"model": str(folder)}}),
+            gpus="CPU",
+        ).asked
+        for task in ("embed", "embed-sparse")
+    }
+    read = read_sparse_folder(folder)
+    hidden = read.config["hidden_size"]
+    assert read.token_weights == hidden * hidden + hidden * read.width
+    assert made["embed-sparse"].items_per_s < made["embed"].items_per_s / 2
+    assert made["embed-sparse"].memory_gb > made["embed"].memory_gb
 
 
 def test_limits_mark_the_cheapest_or_say_what_would_do(source: Path, model: Path) -> None:

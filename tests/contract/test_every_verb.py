@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sched
+import shutil
 import sys
+import sysconfig
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,7 +125,7 @@ def test_a_page_of_runs_is_served(docs: Path) -> None:
     CALLED.add("monitor")
 
 
-def test_texts_are_written_and_sorted_out(place: Path, verb: Cli) -> None:
+def test_texts_are_written_and_sorted_out(place: Path, verb: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     news = lines(place / "news.jsonl", NEWS)
     encoder = write_encoder(place / "encoder")
     short = place / "runs" / "short"
@@ -141,6 +144,11 @@ def test_texts_are_written_and_sorted_out(place: Path, verb: Cli) -> None:
     assert json.loads(verb("peek", news, "--text", "article", "--model", encoder, "--json").out)["items"] == len(NEWS)
     verb("apply", news, "--call", f"{place / 'lengths.py'}:f", *ON_CPU, "--out", place / "runs" / "lengths")
     verb("split", news, "--out", place / "chunks", "--bytes", "1KB")
+    library = place / "library"
+    library.mkdir()
+    shutil.copy(sched.__file__, library)
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(library)})
+    verb("sample", place / "docstrings.jsonl")
 
 
 def test_models_are_trained_and_tuned(place: Path, verb: Cli) -> None:

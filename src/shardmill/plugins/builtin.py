@@ -42,6 +42,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         **{f"hosts {name}": f"{_MACHINES}:HOSTS_{name.upper()}" for name in ("check", "stop", "clean")},
         **{f"kubernetes {name}": f"{_MACHINES}:{name.upper()}" for name in ("render", "check", "probe", "report")},
         "plugins": f"{_DECLARED}:PLUGINS",
+        "doctor": "shardmill.verbs.doctor:VERB",
         "sample": "shardmill.verbs.sample:VERB",
     },
     "sources": {name: f"shardmill.sources.kinds:{name.upper()}" for name in (*_FORMATS, *_SCHEMES)},

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 NAMED = {name for names in PURPOSES for name in names.split()}
 # Packages that come with another, which pyproject names.
-WITH = {"numba": "umap-learn", "cryptography": "securesystemslib", "opentelemetry": "opentelemetry-sdk"}
+WITH = {"numba": "umap-learn", "cryptography": "securesystemslib"}
 ASKS = {"missing_package": 1, "advise": 0, "pip_install": 0, "check_torch": 0}
 
 

@@ -132,6 +132,9 @@ def test_texts_are_written_and_sorted_out(place: Path, verb: Cli, monkeypatch: p
     encoder = write_encoder(place / "encoder")
     short = place / "runs" / "short"
     verb("summarize", news, "--text", "article", "--id", "id", "--model", encoder, *ON_CPU, "--out", short)
+    spec = place / "job.toml"
+    verb("init", news, "--text", "article", "--task", "summarize", "--model", encoder, "--file", spec)
+    verb("run", "--spec", spec, *ON_CPU, "--out", place / "runs" / "job")
     classes = write_classifier(place / "classes")
     verb("classify", news, "--text", "article", "--model", classes, *ON_CPU, "--out", place / "runs" / "classes")
     splade = write_splade(place / "splade")

@@ -23,6 +23,7 @@ _SCHEMES = ("run", "range", "postgresql", "mysql", "sqlite", "duckdb", "lance", 
 BUILTIN: dict[str, dict[str, str]] = {
     "verbs": {
         **{name: f"shardmill.verbs.{name.replace('-', '_')}:VERB" for name in _RUNNING},
+        "init": "shardmill.verbs.init:VERB",
         "peek": "shardmill.verbs.peek:VERB",
         "refresh": "shardmill.verbs.refresh:VERB",
         "migrate": "shardmill.verbs.migrate:VERB",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from shardmill.core.extras import EXTRA_OF
 from shardmill.plugins import Plugin
 from shardmill.verbs.doctor import checks
+from shardmill.verbs.doctor import machine as facts
 from shardmill.verbs.doctor.checks import Finding, examine
 from shardmill.verbs.doctor.machine import Machine, Nvidia, Torch, look
 from tests.support.cli import Cli
@@ -197,3 +200,38 @@ def test_the_screen_ends_with_the_count(shardmill: Cli, machine: Machine, monkey
     assert said.status == 1
     assert f"\n{'':<18}pip uninstall --yes torch && {EMBED}\n" in said.out
     assert said.out.endswith("1 thing to repair.\n")
+
+
+BUILDS = {"cuda: Optional[str] = '12.8'": "12.8", "cuda = '13.0'": "13.0", "cuda: Optional[str] = None": ""}
+
+
+@pytest.mark.parametrize("line", BUILDS)
+def test_the_build_of_torch_is_read_without_importing_it(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "version.py").write_text(f"from typing import Optional\n__version__ = '2.13.0'\n{line}\n")
+    spec = ModuleSpec("torch", None, origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(facts, "find_spec", lambda name: spec)
+    assert look().torch == Torch("2.13.0", BUILDS[line])
+
+
+def test_the_driver_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver as NVML describes it, and one that does not answer."""
+    nvml: Any = ModuleType("pynvml")
+    nvml.NVMLError = type("NVMLError", (Exception,), {})
+    nvml.nvmlInit = nvml.nvmlShutdown = lambda: None
+    nvml.nvmlDeviceGetCount = lambda: 2
+    nvml.nvmlDeviceGetHandleByIndex = lambda number: number
+    nvml.nvmlDeviceGetName = lambda gpu: b"NVIDIA L4"
+    nvml.nvmlDeviceGetMemoryInfo = lambda gpu: SimpleNamespace(total=22 << 30)
+    nvml.nvmlSystemGetCudaDriverVersion = lambda: 12080
+    nvml.nvmlSystemGetDriverVersion = lambda: "570.1"
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(facts, "_cards", lambda: 2)
+    assert look().nvidia == Nvidia(("NVIDIA L4, 22 GiB",) * 2, "570.1", (12, 8), 2)
+
+    def fail() -> None:
+        raise nvml.NVMLError("Driver Not Loaded")
+
+    nvml.nvmlInit = fail
+    assert look().nvidia == Nvidia(cards=2)

@@ -26,9 +26,10 @@ def write_longest(corpus: Path, long: Path) -> None:
 def main() -> None:
     began = time.monotonic()
     corpus, long, out, short = HOME / "docstrings.jsonl", HOME / "long.jsonl", HOME / "run", HOME / "summaries"
-    say(f"$ shardmill sample {corpus}")
-    write_sample(corpus)
-    write_longest(corpus, long)
+    if not long.exists():
+        say(f"$ shardmill sample {corpus}")
+        write_sample(corpus)
+        write_longest(corpus, long)
     say(f"\n$ shardmill embed {corpus} --text doc --keep name,doc --out {out}")
     run = shardmill.embed(str(corpus), text="doc", keep="name,doc", out=out, quiet=False)
 

@@ -14,7 +14,7 @@ from shardmill._version import __version__
 from shardmill.core.console import count
 from shardmill.core.extras import EXTRA_OF, pip_install
 from shardmill.plugins import check, installed
-from shardmill.verbs.doctor.machine import Machine
+from shardmill.verbs.doctor.machine import MachineFacts
 
 State = Literal["ok", "absent", "wrong"]
 
@@ -35,7 +35,7 @@ class Finding:
     fix: str = ""
 
 
-def examine(machine: Machine) -> Iterator[Finding]:
+def examine(machine: MachineFacts) -> Iterator[Finding]:
     yield Finding("python", "ok", f"{machine.python}, shardmill {__version__}")
     yield _runtime(machine)
     yield _gpu(machine)
@@ -48,7 +48,7 @@ def examine(machine: Machine) -> Iterator[Finding]:
     yield _plugins()
 
 
-def _runtime(machine: Machine) -> Finding:
+def _runtime(machine: MachineFacts) -> Finding:
     """What models run in."""
     torch, light = machine.torch, machine.packages.get("openvino", "")
     has_gpu = bool(machine.nvidia.gpus)
@@ -69,7 +69,7 @@ def _runtime(machine: Machine) -> Finding:
     return Finding("torch", "ok", f"{torch.version}, {built}" + (f"; OpenVINO {light}" if light else ""))
 
 
-def _gpu(machine: Machine) -> Finding:
+def _gpu(machine: MachineFacts) -> Finding:
     seen, torch = machine.nvidia, machine.torch
     if not seen.gpus:
         if seen.cards:
@@ -87,7 +87,7 @@ def _gpu(machine: Machine) -> Finding:
     return Finding("gpu", "ok", f"{named}; {runs}")
 
 
-def _driver_command(machine: Machine, cuda: int) -> str:
+def _driver_command(machine: MachineFacts, cuda: int) -> str:
     """What installs a driver for a CUDA; a restart loads it."""
     first = _FIRST_DRIVER.get(cuda, _FIRST_DRIVER[max(_FIRST_DRIVER)])
     if "dnf" in machine.commands:
@@ -95,7 +95,7 @@ def _driver_command(machine: Machine, cuda: int) -> str:
     return f"sudo apt-get install nvidia-driver-{first} && sudo reboot"
 
 
-def _memory(machine: Machine) -> Finding:
+def _memory(machine: MachineFacts) -> Finding:
     free = machine.free_memory_bytes
     seen = f"{free / _GIB:.1f} of {machine.memory_bytes / _GIB:.1f} GiB are free"
     if machine.memory_bytes and free < _LITTLE_MEMORY:
@@ -105,7 +105,7 @@ def _memory(machine: Machine) -> Finding:
     return Finding("memory", "ok", seen if machine.memory_bytes else "unknown")
 
 
-def _cores(machine: Machine) -> Finding:
+def _cores(machine: MachineFacts) -> Finding:
     seen = f"{machine.cores} of {machine.all_cores}" if machine.cores < machine.all_cores else f"{machine.cores}"
     return Finding("cores", "ok", f"{seen}, {machine.cpu}")
 
@@ -113,7 +113,7 @@ def _cores(machine: Machine) -> Finding:
 _FOR = {"here": "this folder", "cache": "the cache", "models": "the cache of models"}
 
 
-def _disks(machine: Machine) -> Iterator[Finding]:
+def _disks(machine: MachineFacts) -> Iterator[Finding]:
     for name, place in machine.places.items():
         there = next((each for each in (place, *place.parents) if each.exists()), place)
         if why := _why_unwritable(place):
@@ -142,7 +142,7 @@ def _why_unwritable(place: Path) -> str:
         return error.strerror or type(error).__name__
 
 
-def _packages(machine: Machine) -> Finding:
+def _packages(machine: MachineFacts) -> Finding:
     """The extras that are not installed as a whole; what models run in is told elsewhere."""
     missing = {extra for package, extra in EXTRA_OF.items() if package not in machine.packages} - _RUNTIMES
     have = sorted({*EXTRA_OF.values()} - missing - _RUNTIMES)
@@ -153,7 +153,7 @@ def _packages(machine: Machine) -> Finding:
     return Finding("extras", "absent", seen, pip_install(of_choice))
 
 
-def _cluster(machine: Machine) -> Finding:
+def _cluster(machine: MachineFacts) -> Finding:
     """The engines that this machine can start workers with."""
     engines = ["local"]
     engines += [name for name, package in (("ssh", "asyncssh"), ("ray", "ray")) if package in machine.packages]

@@ -43,7 +43,7 @@ class Nvidia:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineFacts:
     """The facts that the checks judge. `places` are the folders that are written to, by what for."""
 
     python: str
@@ -62,9 +62,9 @@ class Machine:
     kubeconfig: str
 
 
-def look() -> Machine:
+def look() -> MachineFacts:
     total, free = _memory()
-    return Machine(
+    return MachineFacts(
         python=f"{platform.python_version()} ({sys.executable})",
         packages={name.lower().replace("_", "-"): each.version for each in distributions() if (name := each.name)},
         torch=_torch(),

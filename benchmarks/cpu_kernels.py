@@ -7,7 +7,6 @@ import statistics
 import sysconfig
 import time
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.machine import describe_machine, print_table
-from examples.demo import PARAGRAPHS, docstrings
 from shardmill.bench.peers import lowest_cosine
 from shardmill.core.batching import plan_batches
 from shardmill.core.devices import cores
+from shardmill.verbs.sample.docstrings import read_docstrings
 
 BUDGETS_TOKENS = (1024, 2048, 4096)
 Vectors = NDArray[np.float32]
 
 
 def opening_texts(count: int) -> list[str]:
-    found = docstrings(Path(sysconfig.get_paths()["stdlib"]))
-    openings = ("\n\n".join(text.split("\n\n")[:PARAGRAPHS]) for _, text in found)
-    return list(islice(dict.fromkeys(islice(openings, 2 * count)), count))
+    found = read_docstrings(Path(sysconfig.get_paths()["stdlib"]), lambda done, total: None)
+    return [each.text for each in found[:count]]
 
 
 def embed(kernel: Any, rows: list[NDArray[np.int32]], budget: int) -> Vectors:

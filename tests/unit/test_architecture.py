@@ -238,7 +238,7 @@ def test_a_verb_that_is_asked_for_by_name_is_found(line: str, tmp_path: Path) ->
 
 def test_a_name_that_is_only_passed_on_is_not_asked_for() -> None:
     passed = (
-        'start({"task": "tune"}, task="tune")\nextras = missing_extra("torch", "embed")\nkey = make_key(1, "augment")'
+        'start({"task": "tune"}, task="tune")\nextras = missing_package("torch", "embed")\nkey = make_key(1, "augment")'
     )
     assert find_names(passed, VERBS) == []
 

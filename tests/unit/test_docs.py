@@ -17,7 +17,7 @@ from shardmill.testing import InProcessEngine
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", ["cli.md", "api.md", "tests.md"])
+@pytest.mark.parametrize("name", ["cli.md", "api.md", "install.md", "tests.md"])
 def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     from docs.generate import PAGES
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from shardmill.augment.images import as_tensors, pixel_noise
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 
 
 def apply_with_kornia(
@@ -18,7 +18,7 @@ def apply_with_kornia(
         from kornia.enhance import adjust_brightness_accumulative, adjust_contrast
         from kornia.geometry.transform import rotate, scale
     except ImportError as error:
-        raise missing_extra("kornia", "augment") from error
+        raise missing_package("kornia") from error
     columns = as_tensors(params, images)
     images = scale(rotate(images, columns["rotation"]), columns["scale"])
     images = adjust_brightness_accumulative(images, columns["brightness"])
@@ -33,7 +33,7 @@ def apply_with_torchvision(
     try:
         from torchvision.transforms.v2 import InterpolationMode, functional
     except ImportError as error:
-        raise missing_extra("torchvision", "augment") from error
+        raise missing_package("torchvision") from error
     columns = as_tensors(params, images)
     done = []
     for i, image in enumerate(images):

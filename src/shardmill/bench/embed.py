@@ -21,7 +21,8 @@ from shardmill.bench.machine import Machine, describe_machine
 from shardmill.bench.peers import MOST_TEXTS, Peer, lowest_cosine, run_peers
 from shardmill.bench.texts import mixed_texts, own_texts, read_texts, write_texts
 from shardmill.core.devices import gpus, parse_device
-from shardmill.core.errors import SourceError, UsageError, missing_extra
+from shardmill.core.errors import SourceError, UsageError
+from shardmill.core.extras import missing_package
 from shardmill.models.arithmetic import count_arithmetic
 from shardmill.models.folder import read_folder
 from shardmill.models.heads import stored_shapes
@@ -126,7 +127,7 @@ class EmbedResult:
 def bench_embed(asked: EmbedBench, *, quiet: bool = True) -> EmbedResult:
     """Run, measure, verify, and run the peers if requested."""
     if asked.peers and find_spec("sentence_transformers") is None:
-        raise missing_extra("sentence-transformers", "bench")
+        raise missing_package("sentence-transformers")
     task = open_task("embed", {"model": asked.model})
     with pinned(asked.device) as kind, tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "texts.jsonl"

@@ -14,7 +14,7 @@ from rich.text import Text
 from shardmill.bench.bounds import STAGES
 from shardmill.bench.embed import EmbedResult
 from shardmill.bench.peers import NAME, Peer
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 from shardmill.store import LocalStore
 
 FILES = ("bench.json", "bench.png", "bench.svg")
@@ -26,7 +26,7 @@ _STAGE_COLOURS = ("#7fb069", "#e6aa68", "#1b6ca8", "#8d6a9f")
 def check_plotting() -> None:
     """Fail before the work, not after it, if matplotlib is missing."""
     if find_spec("matplotlib") is None:
-        raise missing_extra("matplotlib", "bench")
+        raise missing_package("matplotlib")
 
 
 def figures(result: EmbedResult) -> list[tuple[str, str]]:

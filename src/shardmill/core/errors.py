@@ -313,10 +313,6 @@ def too_many_errors(errors: int, rows: int, allowed: str, last: str = "", run: s
     )
 
 
-def missing_extra(library: str, extra: str) -> MissingExtra:
-    return MissingExtra(f"{library} is not installed.", hint=f"Install it with: pip install 'shardmill[{extra}]'")
-
-
 def nearest(word: str, choices: list[str]) -> str:
     """A hint that lists the choices and suggests the nearest one."""
     import difflib

@@ -17,6 +17,7 @@ from typing import Any
 
 from shardmill._version import __version__
 from shardmill.core.console import say
+from shardmill.core.extras import missing_package
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 # Of more shards, this many at even distances have spans.
@@ -91,7 +92,7 @@ def _open_sender() -> _SpanSender | None:
     try:
         return _SpanSender()
     except ImportError as error:
-        say(f"No trace is sent: {error.name} is not installed. Install it with: pip install 'shardmill[telemetry]'")
+        say(f"No trace is sent: {missing_package(error.name or 'opentelemetry', 'telemetry')}")
         return None
 
 

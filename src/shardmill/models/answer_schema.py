@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardmill.core.errors import SpecError, missing_extra
+from shardmill.core.errors import SpecError
+from shardmill.core.extras import missing_package
 
 _MOST_WORDS, _MOST_ANSWER = 200, 500
 # How much freer each further try is than the one before, and the most.
@@ -30,7 +31,7 @@ class AnswerSchema:
             import referencing
             import referencing.jsonschema
         except ImportError as error:
-            raise missing_extra("jsonschema", "endpoint") from error
+            raise missing_package("jsonschema") from error
         self.value = dict(value)
         kind = jsonschema.validators.validator_for(self.value, default=jsonschema.Draft202012Validator)
         try:

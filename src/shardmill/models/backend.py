@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardmill.core.errors import ModelError, missing_extra
+from shardmill.core.errors import ModelError
+from shardmill.core.extras import advise, missing_package
 from shardmill.models.code import loading_options
 from shardmill.models.folder import read_json
 from shardmill.models.networks.unknown import NotDescribed
@@ -72,7 +73,7 @@ def open_backend(folder: Path, options: dict[str, Any]) -> Backend:
     except ImportError as error:
         raise ModelError(
             f"The tokenizer of {folder.name} needs transformers, since {reason}.",
-            hint="Install it with: pip install 'shardmill[embed]'",
+            hint=advise("embed"),
         ) from error
 
 
@@ -81,7 +82,7 @@ def read_backend(folder: Path, options: dict[str, Any]) -> Backend:
     try:
         import tokenizers  # noqa: F401
     except ImportError as error:
-        raise missing_extra("tokenizers", "light") from error
+        raise missing_package("tokenizers") from error
     if options.get("trust_remote_code"):
         raise NotDescribed("it runs code of its own")
     try:

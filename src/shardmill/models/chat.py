@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.core.errors import ModelError, missing_extra
+from shardmill.core.errors import ModelError
+from shardmill.core.extras import missing_package
 from shardmill.models.code import loading_options
 
 # Settings of a template that only concern the size of a batch, which is ours; one says whether the end is put back.
@@ -117,5 +118,5 @@ def _load(folder: Path, options: Mapping[str, Any]) -> Any:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
-        raise missing_extra(error.name or "transformers", "embed") from error
+        raise missing_package(error.name or "transformers", "embed") from error
     return AutoTokenizer.from_pretrained(str(folder), **options, **loading_options(folder))

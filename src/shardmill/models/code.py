@@ -9,6 +9,7 @@ from typing import Any
 
 from shardmill.core import permission
 from shardmill.core.errors import ModelError
+from shardmill.core.extras import advise
 from shardmill.models.networks import families
 
 _CONFIGS = ("config.json", "tokenizer_config.json")
@@ -91,7 +92,7 @@ def _is_known(folder: Path) -> bool:
     except ImportError as error:
         raise ModelError(
             f"The model {folder.name} comes with code of its own, which needs torch.",
-            hint="Install it with: pip install 'shardmill[embed]'",
+            hint=advise("embed"),
         ) from error
     return family in CONFIG_MAPPING
 

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.core.devices import Device
-from shardmill.core.errors import ModelError, missing_extra
+from shardmill.core.errors import ModelError
+from shardmill.core.extras import missing_package
 from shardmill.models.code import names_of_code
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.golden import GOLDEN
@@ -169,7 +170,7 @@ class TextEmbedder:
         try:
             choice = choose_kernel(tried, device)
         except ImportError as error:
-            raise missing_extra(error.name or "torch", "embed") from error
+            raise missing_package(error.name or "torch", "embed") from error
         self._take(choice, device)
 
     def _take(self, choice: KernelChoice, device: Device) -> None:

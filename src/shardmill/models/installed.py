@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 
 _TORCH = ("torch", "transformers", "safetensors")
 _LIGHT = ("openvino", "tokenizers")
@@ -28,4 +28,4 @@ def check_light() -> None:
 def _check(libraries: tuple[str, ...], extra: str) -> None:
     for library in libraries:
         if find_spec(library) is None:
-            raise missing_extra(library, extra)
+            raise missing_package(library, extra)

@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from shardmill.core.cache import Cache
-from shardmill.core.errors import HubBusy, ModelError, is_passing, missing_extra
+from shardmill.core.errors import HubBusy, ModelError, is_passing
+from shardmill.core.extras import missing_package
 from shardmill.models.adapters.lora import digest_adapter, is_adapter, read_base
 from shardmill.models.exported.files import choose_file, files_of
 from shardmill.models.fetching import fetch_model
@@ -164,7 +165,7 @@ def _download(name: str) -> Path:
         from huggingface_hub import list_repo_files, snapshot_download
         from huggingface_hub.utils.tqdm import disable_progress_bars
     except ImportError as error:
-        raise missing_extra("huggingface-hub", "light") from error
+        raise missing_package("huggingface-hub") from error
     disable_progress_bars()
     try:
         folder = Path(snapshot_download(_repository(name), allow_patterns=_WANTED, ignore_patterns=_UNWANTED))

@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shardmill.core.devices import Device
-from shardmill.core.errors import DeviceOutOfMemory, SpecError, missing_extra
+from shardmill.core.errors import DeviceOutOfMemory, SpecError
+from shardmill.core.extras import missing_package
 from shardmill.core.permission import KEY_VARIABLE
 from shardmill.core.startup import IMPORTING, doing
 from shardmill.models.answer_schema import AnswerSchema, SecondTries
@@ -185,7 +186,7 @@ class LocalModel:
             with doing(IMPORTING):
                 from shardmill.models.decoding.generator import Generator
         except ImportError as error:
-            raise missing_extra(error.name or "torch", "generate") from error
+            raise missing_package(error.name or "torch", "generate") from error
         self._generator = Generator.open(self.folder.root, device, self._options)
 
     def close(self) -> None:
@@ -318,7 +319,7 @@ class RemoteModel:
 
     def check_installed(self) -> None:
         if find_spec("httpx2") is None:
-            raise missing_extra("httpx2", "endpoint")
+            raise missing_package("httpx2")
 
     def open(self, device: Device) -> None:
         self._endpoint.check()

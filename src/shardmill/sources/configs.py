@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shardmill.core.errors import SourceError, missing_extra, nearest
+from shardmill.core.errors import SourceError, nearest
+from shardmill.core.extras import missing_package
 from shardmill.sources.files import read_object
 from shardmill.sources.places import Found, translate
 from shardmill.sources.splits import ALL_CONFIGS, split_of
@@ -110,7 +111,7 @@ def read_configs(place: str, readme: bytes) -> list[Config]:
     try:
         import yaml
     except ImportError as error:
-        raise missing_extra("pyyaml", "light") from error
+        raise missing_package("pyyaml") from error
     try:
         return [_read_config(each) for each in yaml.safe_load(head["told"])["configs"] or ()]
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:

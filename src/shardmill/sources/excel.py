@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Sequence
 
-from shardmill.core.errors import SourceError, missing_extra
+from shardmill.core.errors import SourceError
+from shardmill.core.extras import missing_package
 from shardmill.sources.base import SourceFile
 from shardmill.sources.files import file_name, read_object
 from shardmill.sources.whole import WholeReader
@@ -39,7 +40,7 @@ def _load(file: SourceFile) -> Spreadsheet:
     try:
         import python_calamine as calamine
     except ImportError as error:
-        raise missing_extra("python-calamine", "excel") from error
+        raise missing_package("python-calamine") from error
     name, data = file_name(file.place), read_object(file.place)
     try:
         book = calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardmill.core.errors import SourceError, StoreError, is_passing, missing_extra
+from shardmill.core.errors import SourceError, StoreError, is_passing
+from shardmill.core.extras import missing_package
 from shardmill.store.base import Entry
 from shardmill.store.hub import HubPlace, endpoint, find_token
 
@@ -18,7 +19,7 @@ def list_dataset(url: str) -> Iterator[tuple[str, Entry, str]]:
         from huggingface_hub import HfApi
         from huggingface_hub.hf_api import RepoFile
     except ImportError as error:
-        raise missing_extra("huggingface-hub", "light") from error
+        raise missing_package("huggingface-hub") from error
     place = HubPlace.parse(url)
     api = HfApi(endpoint=endpoint(), token=find_token() or False)
     try:

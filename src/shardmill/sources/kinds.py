@@ -52,7 +52,7 @@ AVRO = SourceKind(
     suffixes=(".avro",),
     reader=f"{_HERE}.avro.source",
     located=True,
-    extras=("avro",),
+    extras=("files",),
     magic=b"Obj\x01",
     title="an Avro file",
 )
@@ -72,7 +72,7 @@ EXCEL = SourceKind(
     suffixes=(".xlsx", ".xls", ".xlsb", ".xlsm", ".ods"),
     reader=f"{_HERE}.excel:READER",
     located=True,
-    extras=("excel",),
+    extras=("files",),
 )
 
 FILES = SourceKind(
@@ -82,7 +82,7 @@ FILES = SourceKind(
     unit="file",
     compressible=True,
     counted_remotely=True,
-    extras=("documents",),
+    extras=("files",),
     bordered=True,
 )
 # A tar is one of documents, unless it is asked for by name.

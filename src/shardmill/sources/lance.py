@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from shardmill.core.errors import SourceError, StoreError, missing_extra
+from shardmill.core.errors import SourceError, StoreError
+from shardmill.core.extras import missing_package
 from shardmill.sources.arrow.messages import Message
 from shardmill.sources.arrow.rows import RowMaker, check_schema, column_types, plain_schema
 from shardmill.sources.arrow.source import cut_batches
@@ -174,7 +175,7 @@ def import_lance() -> Any:
     try:
         import lance
     except ImportError as error:
-        raise missing_extra("pylance", "lance") from error
+        raise missing_package("pylance") from error
     return lance
 
 

@@ -10,7 +10,8 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote
 
-from shardmill.core.errors import UsageError, missing_extra
+from shardmill.core.errors import UsageError
+from shardmill.core.extras import missing_package
 
 SCHEME = "hf"
 _ADDRESS = re.compile(
@@ -59,5 +60,5 @@ def find_token() -> str:
     try:
         from huggingface_hub import get_token
     except ImportError as error:
-        raise missing_extra("huggingface-hub", "light") from error
+        raise missing_package("huggingface-hub") from error
     return get_token() or ""

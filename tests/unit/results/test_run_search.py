@@ -355,7 +355,7 @@ def test_a_missing_library_is_named(
 ) -> None:
     run = make_run(source, tmp_path / "run")
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    assert_told(shardmill("search", run.ledger.url, QUERY, "--words"), 2, "pip install 'shardmill[answer]'")
+    assert_told(shardmill("search", run.ledger.url, QUERY, "--words"), 2, "pip install 'shardmill[light]'")
 
 
 # What is printed.

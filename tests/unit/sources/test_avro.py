@@ -327,7 +327,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     blocks.library.cache_clear()
     with pytest.raises(MissingExtra, match="fastavro is not installed") as caught:
         discover([str(path)], Fields("text"))
-    assert caught.value.hint == "Install it with: pip install 'shardmill[avro]'"
+    assert caught.value.hint == "Install it with: pip install 'shardmill[files]'"
 
 
 def test_a_part_is_taken_and_verified(tmp_path: Path) -> None:

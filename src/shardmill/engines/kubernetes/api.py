@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shardmill.core.errors import EngineRefused, EngineSilent, UsageError, is_passing, missing_extra, nearest
+from shardmill.core.errors import EngineRefused, EngineSilent, UsageError, is_passing, nearest
+from shardmill.core.extras import missing_package
 
 try:
     import httpx2
@@ -20,7 +21,7 @@ try:
     from lightkube.config.kubeconfig import KubeConfig, SingleConfig
     from lightkube.core.exceptions import ConfigError
 except ImportError as _missing:
-    raise missing_extra("lightkube", "kubernetes") from _missing
+    raise missing_package("lightkube") from _missing
 
 _ANSWER_S, _CONNECT_S = 20.0, 5.0
 # A watch ends after this long and begins again where it was; silence beyond it is a server that hangs.

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardmill.core.errors import SpecError, missing_extra, nearest
+from shardmill.core.errors import SpecError, nearest
+from shardmill.core.extras import missing_package
 from shardmill.engines.kubernetes.argo import EMBED_PARALLEL, TASKS, ArgoTask, make_cron, make_rights, make_template
 from shardmill.engines.kubernetes.manifests import check_reachable, make_job
 from shardmill.engines.kubernetes.monitor import make_monitor
@@ -155,7 +156,7 @@ def to_yaml(objects: Iterable[Any]) -> str:
     try:
         import yaml
     except ImportError as error:
-        raise missing_extra("PyYAML", "kubernetes") from error
+        raise missing_package("PyYAML", "kubernetes") from error
 
     class Plain(yaml.SafeDumper):  # type: ignore[misc]
         """Writes text of several lines as such."""

@@ -3,12 +3,12 @@
 Design: docs/design/engines.md
 """
 
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 
 try:
     import ray  # noqa: F401
 except ImportError as error:
-    raise missing_extra("ray", "ray") from error
+    raise missing_package("ray") from error
 
 from shardmill.engines.ray.engine import RayEngine
 

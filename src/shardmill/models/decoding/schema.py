@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.core.errors import ModelError, UsageError, missing_extra
+from shardmill.core.errors import ModelError, UsageError
+from shardmill.core.extras import missing_package
 
 _BITS = 32
 # One blank after a comma and a colon, as most models write JSON: free spacing lets a model write blanks for ever.
@@ -23,7 +24,7 @@ class Grammar:
             from llguidance import LLMatcher
             from llguidance.hf import from_tokenizer
         except ImportError as error:
-            raise missing_extra("llguidance", "generate") from error
+            raise missing_package("llguidance") from error
         if not ends:
             raise ModelError("The model has no end token.", hint="Name it in generation_config.json (eos_token_id).")
         grammar = LLMatcher.grammar_from_json_schema(schema, defaults=_SPACING)

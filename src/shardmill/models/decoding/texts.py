@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.core.errors import ModelError, missing_extra
+from shardmill.core.errors import ModelError
+from shardmill.core.extras import missing_package
 from shardmill.core.random import COARSE, SLOTS, draw5, make_key
 from shardmill.models.code import loading_options
 from shardmill.models.decoding.controls import Controls
@@ -194,7 +195,7 @@ def _load(folder: GenerativeFolder) -> Any:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
-        raise missing_extra(error.name or "transformers", "generate") from error
+        raise missing_package(error.name or "transformers", "generate") from error
     try:
         return AutoTokenizer.from_pretrained(str(folder.root), **loading_options(folder.root))
     except Exception as error:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardmill.core import permission
-from shardmill.core.errors import EndpointRefused, missing_extra, nearest
+from shardmill.core.errors import EndpointRefused, nearest
+from shardmill.core.extras import missing_package
 from shardmill.models.endpoints.request import BrokenAnswer
 
 _CONNECT_S = 20.0
@@ -41,7 +42,7 @@ class EndpointAddress:
         try:
             from httpx2 import AsyncClient, Limits, Timeout
         except ImportError as error:
-            raise missing_extra("httpx2", "endpoint") from error
+            raise missing_package("httpx2") from error
         key = self.read_key()
         headers = {"content-type": "application/json", "accept": "application/json"}
         if key:

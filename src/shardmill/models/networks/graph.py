@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 from shardmill.models.networks.arrays import UNSEEN, part_of
 from shardmill.models.networks.description import Attention, EncoderNetwork, Linear, Norm
 from shardmill.models.networks.distances import buckets_by_distance, rotary_table
@@ -30,7 +30,7 @@ def load_openvino() -> Any:
     try:
         return importlib.import_module("openvino")
     except ImportError as error:
-        raise missing_extra("openvino", "light") from error
+        raise missing_package("openvino") from error
 
 
 def build_graph(

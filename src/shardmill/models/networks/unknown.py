@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardmill.core.errors import ModelError
+from shardmill.core.extras import advise
 
 
 class NotDescribed(Exception):
@@ -12,5 +13,5 @@ class NotDescribed(Exception):
         """The error where torch is not installed."""
         return ModelError(
             f"{model} needs torch, which is not installed: {self}.",
-            hint="Install it with: pip install 'shardmill[embed]'",
+            hint=advise("embed"),
         )

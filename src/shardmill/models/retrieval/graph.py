@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 from shardmill.models.retrieval.vectors import Best, nearest, normalized
 
 _CONNECTIVITY, _EXPANSION_ADD, EXPANSION_SEARCH = 16, 128, 128
@@ -72,5 +72,5 @@ def _library() -> Any:
     try:
         from usearch import index
     except ImportError as error:
-        raise missing_extra("usearch", "answer") from error
+        raise missing_package("usearch") from error
     return index

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from shardmill.core.errors import CorruptState, missing_extra
+from shardmill.core.errors import CorruptState
+from shardmill.core.extras import missing_package
 from shardmill.core.languages import ENGLISH, find_language, read_language, read_table
 from shardmill.core.words import index_words
 
@@ -89,5 +90,5 @@ def _open_stemmer(language: str) -> Any:
     try:
         from Stemmer import Stemmer
     except ImportError as error:
-        raise missing_extra("PyStemmer", "answer") from error
+        raise missing_package("PyStemmer") from error
     return Stemmer(_STEMMED[language])

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.core.errors import CorruptState, missing_extra
+from shardmill.core.errors import CorruptState
+from shardmill.core.extras import missing_package
 from shardmill.models.retrieval.vectors import NOTHING, Best, join_best
 from shardmill.models.retrieval.wording import WordRules
 
@@ -158,7 +159,7 @@ def _library() -> Any:
     try:
         import bm25s
     except ImportError as error:
-        raise missing_extra("bm25s", "answer") from error
+        raise missing_package("bm25s") from error
     finally:
         if is_hidden:
             del sys.modules["jax"]

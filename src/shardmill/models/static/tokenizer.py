@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.core.errors import ModelError, missing_extra
+from shardmill.core.errors import ModelError
+from shardmill.core.extras import missing_package
 from shardmill.models.ragged import Ragged, starts_of
 from shardmill.models.static.files import StaticTable
 from shardmill.models.tokenizer import Tokenizer, Tokens
@@ -62,7 +63,7 @@ def load_static_tokenizer(table: StaticTable, max_tokens: int | None) -> StaticT
     try:
         from tokenizers import Tokenizer as Library
     except ImportError as error:
-        raise missing_extra("tokenizers", "light") from error
+        raise missing_package("tokenizers") from error
     name = table.folder.name
     try:
         text = (table.folder / "tokenizer.json").read_text(encoding="utf-8")

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from shardmill.core.batching.sizes import free_bytes
 from shardmill.core.console import Bar, count, say
-from shardmill.core.errors import UsageError, missing_extra
+from shardmill.core.errors import UsageError
+from shardmill.core.extras import missing_package
 from shardmill.models.retrieval.vectors import Best, join_best, normalized
 from shardmill.results.files.chosen import Chosen, Merged
 from shardmill.results.files.npy import find_vector, replacing_pair
@@ -246,5 +247,5 @@ def _library() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise missing_extra("faiss", "faiss") from error
+        raise missing_package("faiss-cpu") from error
     return faiss

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardmill.core.errors import DatabaseError, missing_extra
+from shardmill.core.errors import DatabaseError
+from shardmill.core.extras import missing_package
 from shardmill.sinks.base import WatchedRows
 from shardmill.sinks.databases.base import DatabaseDelivery
 from shardmill.sinks.predicates import quoted
@@ -29,7 +30,7 @@ class DuckDbDelivery(DatabaseDelivery):
         try:
             import duckdb
         except ImportError as error:
-            raise missing_extra("duckdb", "duckdb") from error
+            raise missing_package("duckdb") from error
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:

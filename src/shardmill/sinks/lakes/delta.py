@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 from shardmill.sinks.base import Holding, Lot, Shipment, TurnStep
 from shardmill.sinks.lakes.base import LakeDelivery
 from shardmill.sinks.lakes.files import delete_strays, has_data_file, write_data_file
@@ -42,7 +42,7 @@ class DeltaDelivery(LakeDelivery):
         try:
             import deltalake
         except ImportError as error:
-            raise missing_extra("deltalake", "delta") from error
+            raise missing_package("deltalake") from error
         self._delta: Any = deltalake
         self._place = address.removeprefix(SCHEME).rstrip("/")
         self._options = options_for_others(self._place) or None

@@ -16,7 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardmill.core.errors import ShardmillError, StoreError, UsageError, missing_extra
+from shardmill.core.errors import ShardmillError, StoreError, UsageError
+from shardmill.core.extras import missing_package
 from shardmill.sinks.base import Holding, Lot, Shipment, TurnStep
 from shardmill.sinks.lakes.base import LakeDelivery
 from shardmill.sinks.lakes.files import delete_strays, has_data_file, write_data_file
@@ -47,7 +48,7 @@ class IcebergDelivery(LakeDelivery):
         try:
             from pyiceberg import exceptions
         except ImportError as error:
-            raise missing_extra("pyiceberg", "iceberg") from error
+            raise missing_package("pyiceberg") from error
         found = _ADDRESS.fullmatch(address.removeprefix(SCHEME))
         if found is None:
             raise UsageError(

@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardmill.core.errors import UsageError, missing_extra
+from shardmill.core.errors import UsageError
+from shardmill.core.extras import missing_package
 from shardmill.sinks.base import Holding, Lot, Shipment, TurnStep, WatchedRows
 from shardmill.sinks.lakes.base import LakeDelivery
 from shardmill.sinks.predicates import any_of
@@ -42,7 +43,7 @@ class LanceDelivery(LakeDelivery):
         try:
             import lance
         except ImportError as error:
-            raise missing_extra("pylance", "lance") from error
+            raise missing_package("pylance") from error
         self._lance: Any = lance
         self._place = address.removeprefix(SCHEME).rstrip("/")
         self._options = options_for_others(self._place) or None

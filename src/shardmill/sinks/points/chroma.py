@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from shardmill.core.errors import UsageError, missing_extra
+from shardmill.core.errors import UsageError
+from shardmill.core.extras import missing_package
 from shardmill.core.passwords import withheld
 from shardmill.sinks.base import Shipment
 from shardmill.sinks.points.base import METRIC, Collection, Point, PointDelivery
@@ -38,7 +39,7 @@ class ChromaDelivery(PointDelivery):
         try:
             import chromadb
         except ImportError as error:
-            raise missing_extra("chromadb", "chroma") from error
+            raise missing_package("chromadb") from error
         self._library: Any = chromadb
         self._rows: Any = None
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from shardmill.core.errors import UsageError, missing_extra
+from shardmill.core.errors import UsageError
+from shardmill.core.extras import missing_package
 from shardmill.core.passwords import withheld
 from shardmill.sinks.base import Shipment
 from shardmill.sinks.points.base import POINT, Collection, Point, PointDelivery, unfit
@@ -63,7 +64,7 @@ class MilvusDelivery(PointDelivery):
                 import milvus_lite  # noqa: F401
         except ImportError as error:
             missing = "pymilvus" if self._server else "milvus-lite"
-            raise missing_extra(missing, "milvus") from error
+            raise missing_package(missing) from error
         self._library: Any = pymilvus
         for chatty in ("pymilvus", "milvus_lite"):
             logging.getLogger(chatty).setLevel(logging.CRITICAL)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 from shardmill.core.passwords import withheld
 from shardmill.sinks.base import Lot, Shipment
 from shardmill.sinks.points.base import Collection, Point, PointDelivery, unfit
@@ -42,7 +42,7 @@ class QdrantDelivery(PointDelivery):
         try:
             import qdrant_client
         except ImportError as error:
-            raise missing_extra("qdrant-client", "qdrant") from error
+            raise missing_package("qdrant-client") from error
         self._library: Any = qdrant_client
         self._models: Any = qdrant_client.models
 

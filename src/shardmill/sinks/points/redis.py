@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from shardmill.core.errors import UsageError, missing_extra
+from shardmill.core.errors import UsageError
+from shardmill.core.extras import missing_package
 from shardmill.core.passwords import withheld
 from shardmill.sinks.base import Shipment
 from shardmill.sinks.points.base import METRIC, Collection, Point, PointDelivery, unfit
@@ -46,7 +47,7 @@ class RedisDelivery(PointDelivery):
         try:
             import redis
         except ImportError as error:
-            raise missing_extra("redis", "redis") from error
+            raise missing_package("redis") from error
         self._library: Any = redis
         self._notes = f"{self.collection}:shardmill"
 

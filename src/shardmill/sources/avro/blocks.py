@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 from shardmill.core.ranges import Range
 from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES
 from shardmill.store import ReadRange
@@ -168,12 +168,12 @@ class AvroBlocks:
 
 
 @cache
-def library(extra: str = "avro") -> Any:
+def library(extra: str = "") -> Any:
     """The library that decodes; `extra` brings it, if it is missing."""
     try:
         import fastavro
     except ImportError as error:
-        raise missing_extra("fastavro", extra) from error
+        raise missing_package("fastavro", extra) from error
     return fastavro
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 
 from shardmill.core.devices import cores
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 from shardmill.core.helpers import HelperLost, Helpers, is_helper
 from shardmill.sources.documents.document import BadDocument, Document
 from shardmill.sources.documents.names import PARSED, suffix_of
@@ -55,7 +55,7 @@ def check_installed(path: str) -> None:
     """Refuse a document whose library is missing."""
     library = _LIBRARIES.get(PARSED.get(suffix_of(path), ""))
     if library is not None and not _is_installed(library):
-        raise missing_extra(library, "documents")
+        raise missing_package(library)
 
 
 @cache

@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import quote as quote_path
 
 from shardmill.core import permission
-from shardmill.core.errors import DatabaseError, DatabaseLost, ShardmillError, SpecError, missing_extra
+from shardmill.core.errors import DatabaseError, DatabaseLost, ShardmillError, SpecError
+from shardmill.core.extras import missing_package
 from shardmill.plan import KeyValue
 from shardmill.sources.sql.base import UNKNOWN, Rows
 from shardmill.sources.sql.query import MARK, column, select
@@ -74,7 +75,7 @@ class DuckDb:
         try:
             import duckdb
         except ImportError as error:
-            raise missing_extra("duckdb", "duckdb") from error
+            raise missing_package("duckdb") from error
         if not self.path.is_file():
             raise DatabaseError(
                 f"{self.path}: no such file.", hint="A DuckDB URL is duckdb:///relative or duckdb:////absolute."

@@ -16,7 +16,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from shardmill.core.connecting import connect_patiently
-from shardmill.core.errors import DatabaseError, DatabaseLost, ShardmillError, missing_extra
+from shardmill.core.errors import DatabaseError, DatabaseLost, ShardmillError
+from shardmill.core.extras import missing_package
 from shardmill.core.passwords import redact, withheld
 from shardmill.plan import KeyValue
 from shardmill.sources.sql.base import BINARY, Rows
@@ -321,5 +322,5 @@ def _load() -> Any:
     try:
         import pymysql
     except ImportError as error:
-        raise missing_extra("pymysql", "mysql") from error
+        raise missing_package("pymysql") from error
     return pymysql

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 from shardmill.core.words import cut_characters, find_words
 from shardmill.plan import NUMBER
 
@@ -214,7 +214,7 @@ def load_datasketch() -> Any:
     try:
         import datasketch
     except ImportError as error:
-        raise missing_extra("datasketch", "dedup") from error
+        raise missing_package("datasketch") from error
     return datasketch
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 
 Labels = NDArray[np.int32]
 
@@ -96,5 +96,5 @@ def _library() -> Any:
     try:
         from fast_hdbscan import hdbscan
     except ImportError as error:
-        raise missing_extra("fast-hdbscan", "map") from error
+        raise missing_package("fast-hdbscan") from error
     return hdbscan

@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from shardmill.core.dialect import name_option
-from shardmill.core.errors import CorruptState, missing_extra
+from shardmill.core.errors import CorruptState
+from shardmill.core.extras import missing_package
 from shardmill.core.records import read_object
 from shardmill.results.report import Check
 
@@ -23,7 +24,7 @@ def seal(statement: bytes, signer: CryptoSigner | None) -> bytes:
     try:
         from securesystemslib.dsse import Envelope
     except ImportError as error:
-        raise missing_extra("securesystemslib", "receipt") from error
+        raise missing_package("securesystemslib") from error
     envelope = Envelope(statement, _PAYLOAD_TYPE, {})
     if signer is not None:
         envelope.sign(signer)
@@ -36,7 +37,7 @@ def open_envelope(data: bytes, place: str) -> Envelope:
         from securesystemslib.dsse import Envelope
         from securesystemslib.exceptions import FormatError
     except ImportError as error:
-        raise missing_extra("securesystemslib", "receipt") from error
+        raise missing_package("securesystemslib") from error
     hint = "Ask for the file as it was written, or make it anew: shardmill receipt RUN"
     try:
         envelope = Envelope.from_dict(read_object(data, place, hint))

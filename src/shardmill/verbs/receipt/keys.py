@@ -7,7 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from shardmill.core.errors import ShardmillError, UsageError, missing_extra
+from shardmill.core.errors import ShardmillError, UsageError
+from shardmill.core.extras import missing_package
 from shardmill.store import locate
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def open_key(place: str) -> CryptoSigner:
         from cryptography.exceptions import UnsupportedAlgorithm
         from securesystemslib.signer import CryptoSigner
     except ImportError as error:
-        raise missing_extra(error.name or "securesystemslib", "receipt") from error
+        raise missing_package(error.name or "securesystemslib", "receipt") from error
     data = read_file(place, _MAKE)
     if b"PRIVATE KEY" not in data:
         what = "a public key" if b"PUBLIC KEY" in data else "no private key in PEM"
@@ -44,7 +45,7 @@ def open_public_key(place: str) -> SSlibKey:
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
         from securesystemslib.signer import SSlibKey
     except ImportError as error:
-        raise missing_extra(error.name or "securesystemslib", "receipt") from error
+        raise missing_package(error.name or "securesystemslib", "receipt") from error
     data = read_file(place, _PUBLIC)
     if b"PRIVATE KEY" in data:
         raise UsageError(f"{place} is a private key: --public-key takes its public one.", hint=_PUBLIC)

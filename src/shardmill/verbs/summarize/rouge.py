@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 from shardmill.core.languages import is_english
 from shardmill.core.sentences import split_sentences
 from shardmill.core.words import cut_characters, find_words
@@ -51,7 +51,7 @@ class Rouge:
         try:
             from rouge_score.rouge_scorer import RougeScorer
         except ImportError as error:
-            raise missing_extra(error.name or "rouge_score", "summarize") from error
+            raise missing_package(error.name or "rouge_score", "summarize") from error
         return RougeScorer(list(self.names), use_stemmer=use_stemmer)
 
     def check(self) -> None:

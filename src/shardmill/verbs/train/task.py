@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from shardmill.core.devices import Device
-from shardmill.core.errors import ModelError, SpecError, missing_extra
+from shardmill.core.errors import ModelError, SpecError
+from shardmill.core.extras import missing_package
 from shardmill.models.code import names_of_code
 from shardmill.models.folder import ModelFolder, read_folder, read_transformer_config
 from shardmill.models.installed import check_torch
@@ -101,7 +102,7 @@ class TrainTask(LongTask):
         try:
             import torch
         except ImportError as error:
-            raise missing_extra(error.name or "torch", "embed") from error
+            raise missing_package(error.name or "torch", "embed") from error
         check_bundled(self._location)
         self._device = device
         if device.kind == "cpu":

@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from shardmill.core.errors import ShardmillError, SpecError, TaskError, missing_extra, nearest
+from shardmill.core.errors import ShardmillError, SpecError, TaskError, nearest
+from shardmill.core.extras import missing_package
 from shardmill.verbs.tune.settings import StudySettings
 from shardmill.verbs.tune.space import Choices, NumberRange, Value
 from shardmill.verbs.tune.trial import COMPLETE, FAILED, PRUNED, SKIPPED, Trial
@@ -156,7 +157,7 @@ def load_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise missing_extra("optuna", "tune") from error
+        raise missing_package("optuna") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
@@ -222,7 +223,7 @@ def _make(what: str, kinds: Mapping[str, Callable[..., Any]], options: Mapping[s
 def check_options(settings: StudySettings) -> None:
     """Refuse options that the sampler or the pruner does not have."""
     if (needed := _NEEDS.get(settings.sampler["name"])) and find_spec(needed) is None:
-        raise missing_extra(needed, "tune")
+        raise missing_package(needed)
     if "seed" in settings.sampler:
         raise SpecError(
             "The sampler has no seed of its own.", hint=f"Write seed = {settings.sampler['seed']} in [work]."

@@ -12,7 +12,8 @@ from email.message import EmailMessage
 from typing import Any
 
 from shardmill.core.console import clean, duration, say
-from shardmill.core.errors import AlertNotSent, missing_extra
+from shardmill.core.errors import AlertNotSent
+from shardmill.core.extras import missing_package
 from shardmill.watch.alerts.book import CLEARED, AlertMessage
 from shardmill.watch.alerts.file import AlertTarget, CommandTarget, EmailTarget, WebhookTarget
 
@@ -36,7 +37,7 @@ def load_libraries(targets: Any) -> None:
         try:
             import httpx2  # noqa: F401
         except ImportError as error:
-            raise missing_extra("httpx2", "web") from error
+            raise missing_package("httpx2", "web") from error
 
 
 def summarize(message: AlertMessage) -> str:

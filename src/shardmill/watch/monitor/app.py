@@ -8,7 +8,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from shardmill._version import __version__
-from shardmill.core.errors import ShardmillError, missing_extra
+from shardmill.core.errors import ShardmillError
+from shardmill.core.extras import missing_package
 from shardmill.watch.monitor.access import OPEN, POLICY, Access, Guard
 from shardmill.watch.monitor.description import find_searched
 from shardmill.watch.monitor.events import EventStream, LiveFeed
@@ -22,7 +23,7 @@ try:
     from starlette.background import BackgroundTask
     from starlette.responses import StreamingResponse
 except ImportError as error:
-    raise missing_extra("fastapi", "web") from error
+    raise missing_package("fastapi") from error
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

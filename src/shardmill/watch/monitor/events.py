@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 from shardmill.watch.monitor.description import describe_run, find_searched, summarize_run
 from shardmill.watch.monitor.model import OpenAlert, RunDetail, RunList
 from shardmill.watch.monitor.reading import RunSeen
@@ -19,7 +19,7 @@ from shardmill.watch.monitor.watcher import Watcher
 try:
     from starlette.responses import Response
 except ImportError as error:
-    raise missing_extra("fastapi", "web") from error
+    raise missing_package("fastapi") from error
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from shardmill.core.errors import StoreError, missing_extra
+from shardmill.core.errors import StoreError
+from shardmill.core.extras import missing_package
 from shardmill.watch.monitor.backlog import Backlog, count_backlog
 from shardmill.watch.monitor.files import shorten
 from shardmill.watch.monitor.metrics import write_metrics
@@ -19,7 +20,7 @@ from shardmill.watch.monitor.watcher import Watcher
 try:
     from fastapi import APIRouter, HTTPException, Request, Response
 except ImportError as error:
-    raise missing_extra("fastapi", "web") from error
+    raise missing_package("fastapi") from error
 
 if TYPE_CHECKING:
     from shardmill.watch.alerts import AlertDesk

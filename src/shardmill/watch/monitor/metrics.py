@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardmill._version import __version__
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 from shardmill.run.status.edition import EditionState
 from shardmill.run.status.state import Status
 from shardmill.watch.monitor.backlog import Backlog
@@ -147,7 +147,7 @@ def write_metrics(
         from prometheus_client import CollectorRegistry
         from prometheus_client.exposition import choose_encoder
     except ImportError as error:
-        raise missing_extra("prometheus-client", "web") from error
+        raise missing_package("prometheus-client") from error
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected([*_collect(list(seen), backlog), *_collect_alerts(desk)]))
     encode, kind = choose_encoder(accept)

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shardmill.core.console import say
-from shardmill.core.errors import UsageError, missing_extra
+from shardmill.core.errors import UsageError
+from shardmill.core.extras import missing_package
 from shardmill.watch.monitor.access import Access
 from shardmill.watch.monitor.watcher import Watcher
 
@@ -72,7 +73,7 @@ def serve(
     try:
         import uvicorn
     except ImportError as error:
-        raise missing_extra("uvicorn", "web") from error
+        raise missing_package("uvicorn") from error
     from shardmill.watch.alerts import AlertDesk
     from shardmill.watch.monitor.alerting import AlertFeed
     from shardmill.watch.monitor.app import make_app

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardmill.core.errors import HostError, HostLost, WorkerFailed, missing_extra
+from shardmill.core.errors import HostError, HostLost, WorkerFailed
+from shardmill.core.extras import missing_package
 from shardmill.engines.ssh.cluster import Host
 from shardmill.engines.ssh.on_host import bare
 
 try:
     import asyncssh
 except ImportError as error:
-    raise missing_extra("asyncssh", "ssh") from error
+    raise missing_package("asyncssh") from error
 
 CONNECT_S = 15.0
 _SILENCES = 3

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.core.errors import MissingExtra, missing_extra
+from shardmill.core.errors import MissingExtra
+from shardmill.core.extras import missing_package
 from shardmill.verbs.map.layout.anchors import NEIGHBOURS, Anchors, search_axes
 from shardmill.verbs.map.layout.whole import LENGTH, Whole
 from shardmill.verbs.map.params import Method
@@ -129,4 +130,4 @@ def _centred(places: Any) -> NDArray[np.float32]:
 def _missing(method: str) -> Exception:
     if method == "pacmap":
         return MissingExtra("pacmap is not installed.", hint="Install it with: pip install pacmap")
-    return missing_extra("umap-learn", "map")
+    return missing_package("umap-learn")

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 
 try:
     from numba import njit
 except ImportError as error:
-    raise missing_extra("numba", "map") from error
+    raise missing_package("numba") from error
 
 # The steps that a gradient may take at most, as in UMAP.
 _CLIP = 4.0

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from docs.generate import STATUSES
+from tools.generate import STATUSES
 from shardmill.core import errors
 from shardmill.core.errors import (
     Cure,

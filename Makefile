@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiling all of torch at install takes a minute; modules are compiled, and cached, at import instead.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-postgres test test-rest test-all test-cluster quick check debian screenshots bench-memory bench-plan bench-split clean
+.PHONY: demo demo-postgres test test-rest test-all test-cluster quick check debian docs docs-serve screenshots bench-memory bench-plan bench-split clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
@@ -64,9 +64,16 @@ check: $(VENV)/.dev
 debian: $(VENV)/.dev
 	@$(BIN)/python -m tests.support.debian
 
+# The site, in build/docs/site. DOCS_SOURCE=URL makes links of what is no page of it.
+docs: $(VENV)/.docs
+	@$(BIN)/python -m tools.website
+
+docs-serve: $(VENV)/.docs
+	@$(BIN)/python -m tools.website --serve
+
 # The pictures of the documentation, from Debian's chromium.
 screenshots: $(VENV)/.dev
-	@$(BIN)/python -m docs.screenshots
+	@$(BIN)/python -m tools.screenshots
 
 bench-memory: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks.memory
@@ -97,6 +104,10 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt tests/requirements.tx
 	@$(BIN)/pip install $(PIP_FLAGS) --upgrade --no-deps --target $(VENV)/torchvision torchvision
 	@touch $(VENV)/.demo $@
 
+$(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
+	@$(INSTALL) "what makes the site" $(PIP_FLAGS) -- --editable . zensical
+	@touch $@
+
 # Numba compiles these at their first import, for over a minute, and keeps the result for all processes.
 $(VENV)/.compiled: $(VENV)/.dev
 	@$(BIN)/python -c 'import umap, fast_hdbscan'
@@ -120,4 +131,4 @@ $(VENV)/.grafana: $(VENV)/.dev | $(VENV)/.axe
 
 clean:
 	@test ! -e demo/shop || $(BIN)/python -m shardmill.postgres.embedded stop demo/shop || true
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -306,9 +306,9 @@ def test_what_is_started_by_name_can_be(module: str) -> None:
 
 
 def test_the_map_of_contributing_is_the_rule() -> None:
-    from docs.generate import render_map
+    from tools.generate import render_map
 
-    assert render_map() == (SOURCE.parents[1] / "CONTRIBUTING.md").read_text(), "run python -m docs.generate"
+    assert render_map() == (SOURCE.parents[1] / "CONTRIBUTING.md").read_text(), "run python -m tools.generate"
 
 
 def test_no_module_is_long() -> None:

@@ -17,11 +17,11 @@ from shardmill.testing import InProcessEngine
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", ["cli.md", "api.md", "install.md", "tests.md"])
+@pytest.mark.parametrize("name", ["agents.md", "cli.md", "api.md", "install.md", "tests.md"])
 def test_a_generated_page_is_what_the_code_says(name: str) -> None:
-    from docs.generate import PAGES
+    from tools.generate import PAGES
 
-    assert (ROOT / "docs" / name).read_text() == PAGES[name](), "run python -m docs.generate"
+    assert (ROOT / "docs" / name).read_text() == PAGES[name](), "run python -m tools.generate"
 
 
 def test_the_task_in_the_guide_runs(

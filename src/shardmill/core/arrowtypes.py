@@ -1,11 +1,13 @@
-"""The names of Arrow types, as plans have them."""
+"""The names of Arrow types, as plans have them, and what NumPy calls them."""
 
 from __future__ import annotations
 
 import base64
 import re
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from shardmill.core.errors import SourceError
@@ -53,3 +55,13 @@ def type_text(kind: pa.DataType) -> str:
     except SourceError:
         pass
     return "arrow:" + base64.b64encode(pa.schema([pa.field("", kind)]).serialize().to_pybytes()).decode()
+
+
+def numpy_dtype(kind: pa.DataType) -> np.dtype[Any]:
+    """NumPy's type of the numbers in an Arrow array, without pandas, which pyarrow 19 to 22 import for that.
+
+    >>> numpy_dtype(pa.float16())
+    dtype('float16')
+    """
+    found: np.dtype[Any] = pa.array([], kind).to_numpy().dtype
+    return found

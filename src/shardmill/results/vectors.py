@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardmill.core.arrowtypes import numpy_dtype
 from shardmill.core.quantised import Quantiser
 from shardmill.sinks.parquet import is_vector, vectors
 
@@ -52,8 +53,7 @@ class StoredVectors:
         """The type of their matrix."""
         if self.quantiser is not None:
             return self.quantiser.stored
-        found: np.dtype[Any] = np.dtype(self.field.type.value_type.to_pandas_dtype())
-        return found
+        return numpy_dtype(self.field.type.value_type)
 
     @property
     def width(self) -> int:

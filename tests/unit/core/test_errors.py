@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-from docs.generate import STATUSES
 from shardmill.core import errors
 from shardmill.core.errors import (
     Cure,
@@ -23,6 +22,7 @@ from shardmill.core.errors import (
     too_many_errors,
 )
 from shardmill.engines.deaths import failure
+from tools.generate import STATUSES
 
 KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, ShardmillError)]
 

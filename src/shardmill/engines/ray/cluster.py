@@ -45,6 +45,8 @@ class Connection:
                 "--detach needs a Ray cluster: without an address, the command starts a Ray that ends with it.",
                 hint="Start one (`ray start --head`) and say --address auto, or use --engine local --detach.",
             )
+        # Ray reports the use of a cluster that it starts, unless the user's own setting says otherwise.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         with _keep_sigterm():
             try:
                 ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from shardmill.core.arrowtypes import numpy_dtype
 from shardmill.core.errors import DatabaseError, UsageError
 from shardmill.core.sparse import INDEX, WEIGHT, sparse_dims
 from shardmill.postgres.connect import connect, explained
@@ -190,7 +191,7 @@ def _read_sparse(said: str | None) -> list[dict[str, float]] | None:
 def _decode(address: str, values: Sequence[Any], field: pa.Field) -> pa.Array:
     try:
         if _vector_type(field.type):
-            dtype = field.type.value_type.to_pandas_dtype()
+            dtype = numpy_dtype(field.type.value_type)
             values = [None if value is None else np.array(value, dtype) for value in values]
         elif sparse_dims(field):
             values = [_read_sparse(value) for value in values]

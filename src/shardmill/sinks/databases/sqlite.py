@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from shardmill.core.arrowtypes import numpy_dtype
 from shardmill.core.errors import DatabaseError
 from shardmill.sinks.base import Lot
 from shardmill.sinks.databases.base import DatabaseDelivery
@@ -143,7 +144,7 @@ def _decode(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         rows = [np.zeros(dims, "<f4") if value is None else np.frombuffer(value, "<f4") for value in values]
         if any(len(row) != dims for row in rows):
             raise DatabaseError(f"A vector there has not {dims} dimensions.", hint="Deliver the run again.")
-        flat = pa.array(np.concatenate(rows).astype(kind.value_type.to_pandas_dtype()))
+        flat = pa.array(np.concatenate(rows).astype(numpy_dtype(kind.value_type)))
         missing = pa.array([value is None for value in values])
         return pa.FixedSizeListArray.from_arrays(flat, type=kind, mask=missing)
     if pa.types.is_nested(kind):

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardmill.core.arrowtypes import numpy_dtype
 from shardmill.core.errors import DatabaseError, ShardmillError, StoreError, UsageError
 from shardmill.core.hashing import hash_rows
 from shardmill.core.passwords import redact
@@ -339,7 +340,7 @@ class PointDelivery(Delivery):
     def _vectors(self, page: Sequence[Point], kind: pa.DataType) -> pa.Array:
         fits = [len(p.vector) == self.dims for p in page]
         rows = [p.vector if fit else np.zeros(self.dims, np.float32) for p, fit in zip(page, fits, strict=True)]
-        flat = pa.array(np.concatenate(rows).astype(kind.value_type.to_pandas_dtype()))
+        flat = pa.array(np.concatenate(rows).astype(numpy_dtype(kind.value_type)))
         return pa.FixedSizeListArray.from_arrays(flat, type=kind, mask=pa.array([not fit for fit in fits]))
 
     def _give_up(self, at_start: bool, error: Exception, trouble: Trouble) -> ShardmillError:

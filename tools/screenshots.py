@@ -1,4 +1,4 @@
-"""Makes the pictures of the documentation: `python -m docs.screenshots`.
+"""Makes the pictures of the documentation: `python -m tools.screenshots`.
 
 The runs and the map on them are simulated; the monitor, the pages and the browser are real.
 """
@@ -23,7 +23,7 @@ from tests.support.maps import make_map, write_map
 from tests.support.monitored import monitor, simulate_run
 from tests.support.waiting import wait_for
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 # Where the simulated folder would be; its real place is of no interest.
 _PLACE = "/data/runs"
 _MOST_BYTES = 700_000

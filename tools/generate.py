@@ -1,8 +1,8 @@
 """Writes the pages that are made of the code: commands, functions, keys of a spec, what sources are
-checked with, extras, rooms, and the features' tests.
+checked with, extras, rooms, the features' tests, and what agents choose from.
 
-python -m docs.generate            # writes all, and the functions
-python -m docs.generate --check    # only compares
+python -m tools.generate            # writes all, and the functions
+python -m tools.generate --check    # only compares
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tests.support.selection import TESTS, files, is_thorough, read_features
 from tools import extras, functions
 from tools.rooms import MAY_IMPORT
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1] / "docs"
 
 
 def render_cli() -> str:
-    parts = ["# The command line\n\nGenerated from the verbs' declarations by `python -m docs.generate`.\n"]
+    parts = ["# The command line\n\nGenerated from the verbs' declarations by `python -m tools.generate`.\n"]
     for name in BUILTIN["verbs"]:
         verb: Verb = find("verbs", name)
         if verb.hidden:
@@ -58,9 +58,7 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-STATUSES = """## Exit status
-
-| status | meaning |
+STATUS_TABLE = """| status | meaning |
 | --- | --- |
 | 0 | done |
 | 1 | failed, or not verified |
@@ -70,10 +68,11 @@ STATUSES = """## Exit status
 | 75 | try again: a worker was told to stop |
 | 130 | interrupted; the same command resumes |
 """
+STATUSES = f"## Exit status\n\n{STATUS_TABLE}"
 
 INTRODUCTION = """# From Python
 
-Generated from docstrings by `python -m docs.generate`. Everything here is imported from `shardmill`; options mean what
+Generated from docstrings by `python -m tools.generate`. Everything here is imported from `shardmill`; options mean what
 the options of the same name mean on [the command line](cli.md).
 """
 
@@ -195,10 +194,29 @@ def render_install() -> str:
     return re.sub(r"(<!-- extras -->\n).*?(\n<!-- end -->)", lambda m: f"{m[1]}{made}{m[2]}", page, flags=re.DOTALL)
 
 
+def render_agents() -> str:
+    """docs/agents.md with the tables of commands and of exit statuses made anew."""
+    page, verbs = (FOLDER / "agents.md").read_text(), [find("verbs", name) for name in BUILTIN["verbs"]]
+    rows = [
+        f"| `{verb.name}` | {_cell(verb.summary)} | {f'`{functions.function_name(verb)}`' if verb.call else ''} |"
+        for verb in verbs
+        if not verb.hidden
+    ]
+    table = "\n".join(["| command | what it does | in Python |", "| --- | --- | --- |", *rows])
+    for name, made in (("verbs", table), ("statuses", STATUS_TABLE.strip())):
+        page = re.sub(
+            rf"(<!-- {name} -->\n).*?(<!-- end -->)",
+            lambda found, made=made: f"{found[1]}{made}\n{found[2]}",
+            page,
+            flags=re.DOTALL,
+        )
+    return page
+
+
 FAMILIES_INTRODUCTION = """# Families of models
 
 Which networks run here, what they are compared with, and how they run on a GPU. Generated from the lists of the tests
-by `python -m docs.generate`. A family that is not here may run: a worker compares every kernel with float32 before its
+by `python -m tools.generate`. A family that is not here may run: a worker compares every kernel with float32 before its
 first batch, and `verify` compares a sample.
 
 Unless real weights are named, a family was tried with random ones only, as a tiny network: that shows that the
@@ -299,8 +317,9 @@ def render_map() -> str:
 
 TESTS_INTRODUCTION = """# Features and their tests
 
-Generated from `tests/features.toml`, `tests/thorough.txt` and the docstrings of the tests by `python -m docs.generate`.
-`make test` runs the tests in bold, and `make test-all` runs all. `tests/contract/test_every_verb.py` calls every verb.
+Generated from `tests/features.toml`, `tests/thorough.txt` and the docstrings of the tests by
+`python -m tools.generate`. `make test` runs the tests in bold, and `make test-all` runs all.
+`tests/contract/test_every_verb.py` calls every verb.
 """
 
 
@@ -327,6 +346,7 @@ def _test_link(path: Path) -> str:
 
 
 PAGES = {
+    "agents.md": render_agents,
     "cli.md": render_cli,
     "api.md": render_api,
     "spec.md": render_spec,
@@ -346,7 +366,7 @@ def main() -> None:
         if "--check" not in sys.argv:
             (FOLDER / name).write_text(page)
         elif (FOLDER / name).read_text() != page:
-            sys.exit(f"docs/{name} is out of date: run python -m docs.generate")
+            sys.exit(f"docs/{name} is out of date: run python -m tools.generate")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ class Fields:
 
     `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows. Rows that share a value
     of `group_by` are one item. Of a folder with several configs or splits, `config` and `split` name one. Of the items,
-    `where` and `take` leave some.
+    `where` and `take` leave some. If items are bytes, `picture` is the column that has them or says where they are: a
+    path below `root`.
     """
 
     text: str
@@ -44,6 +45,8 @@ class Fields:
     where: str = ""
     take: float | None = None
     config: str = ""
+    picture: str = ""
+    root: str = ""
 
     @classmethod
     def of(cls, work: Work) -> Fields:
@@ -53,6 +56,8 @@ class Fields:
             split=work.split,
             where=work.where,
             take=work.take,
+            picture=work.picture,
+            root=work.root,
         )
 
 
@@ -69,7 +74,8 @@ class ItemBatch:
     `places` has the place of each row in its file, as a number of bytes or rows that depends on no cut; a source that
     lacks it cannot `take` a share of items without an id. `unread` are rows that a condition cannot judge: one of the
     values it asks for cannot be read. `taken` says of each row whether it is taken, None if all are; a row that is not
-    has no result, and its values may be null.
+    has no result, and its values may be null. Of items that are bytes, `contents` has them, and the text of each is
+    their digest; `addresses` has the path of each, if it has one.
     """
 
     texts: pa.StringArray
@@ -82,20 +88,23 @@ class ItemBatch:
     places: Sequence[int] = ()
     unread: frozenset[int] = frozenset()
     taken: NDArray[np.bool_] | None = None
+    contents: pa.LargeBinaryArray | None = None
+    addresses: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def after(self, rows: int) -> ItemBatch:
         """The batch without its first `rows` rows; `line_count` stays the same."""
-        return self if rows <= 0 else replace(self._part(rows, len(self)), line_count=self.line_count)
+        return self if rows <= 0 else replace(self.part(rows, len(self)), line_count=self.line_count)
 
     def cut(self, rows: int) -> Iterator[ItemBatch]:
         """The batch in batches of this many rows; the first has the `line_count`."""
         for start in range(0, max(1, len(self)), rows):
-            yield self._part(start, min(len(self), start + rows))
+            yield self.part(start, min(len(self), start + rows))
 
-    def _part(self, start: int, stop: int) -> ItemBatch:
+    def part(self, start: int, stop: int) -> ItemBatch:
+        """The rows of a range; only the first has the `line_count`."""
         rows, count = slice(start, stop), max(1, len(self))
         return ItemBatch(
             texts=self.texts[rows],
@@ -108,6 +117,8 @@ class ItemBatch:
             places=self.places[rows],
             unread=frozenset(row - start for row in self.unread if start <= row < stop),
             taken=None if self.taken is None else self.taken[rows],
+            contents=None if self.contents is None else self.contents[rows],
+            addresses=self.addresses[rows],
         )
 
 

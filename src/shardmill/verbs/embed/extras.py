@@ -10,4 +10,6 @@ from shardmill.models.names import MINILM
 
 
 def extras_for(params: Mapping[str, Any], gpu: bool) -> tuple[str, ...]:
+    if params.get("pictures"):
+        return ("embed", "pictures")
     return extras_of_encoder(params.get("model") or MINILM, gpu, params.get("adapter"))

@@ -347,6 +347,15 @@ class Run:
         others: dict[str, Any] = {"beside": beside, "rerank": rerank}
         return self._searches.search(self.ledger, self.plan, texts, k, where=where, **how, **others)
 
+    def search_pictures(
+        self, pictures: Sequence[str | os.PathLike[str]], k: int = 5, *, where: str = "", quiet: bool = True
+    ) -> list[list[Hit]]:
+        """The best items of a run over pictures for each of these files, best first."""
+        from shardmill.run.searching import Searches
+
+        self._searches = self._searches or Searches()
+        return self._searches.search_pictures(self.ledger, self.plan, pictures, k, where=where, quiet=quiet)
+
     def close(self) -> None:
         """Free the model and the index of words that searches and questions have left open in this process."""
         from shardmill.tasks.kept import KEPT

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from shardmill.core.errors import UsageError
 from shardmill.core.fusion import choose_mode
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
-from shardmill.results.search import Hit, SearchedRun, check_request, check_searchable
+from shardmill.results.search import Hit, SearchedRun, check_request, check_searchable, embed_pictures
 from shardmill.results.together import Together, check_same_items
 
 
@@ -33,6 +34,8 @@ class Searches:
     ) -> list[list[Hit]]:
         """The best items for each text; a place of another run is that of one over the same items."""
         mode, others = choose_mode(hybrid, words, language), {"beside": beside, "rerank": rerank}
+        if mode != "vector" and plan.work.picture:
+            raise UsageError("Pictures have no words to search by.", hint="Leave out --words, --hybrid and --language.")
         if mode != "text":
             check_searchable(plan.work.task, plan.work.params)
         check_request(ledger, plan, texts, k, where)
@@ -45,6 +48,16 @@ class Searches:
         asked = () if mode == "vector" else texts
         found = Together(own, **opened).find(k, queries=queries, texts=texts, words=asked, where=where)
         return [[*hits.values()] for hits in found]
+
+    def search_pictures(
+        self, ledger: Ledger, plan: Plan, files: Sequence[str | os.PathLike[str]], k: int, *, where: str, quiet: bool
+    ) -> list[list[Hit]]:
+        """The best items for each picture, from its file."""
+        check_request(ledger, plan, [str(file) for file in files], k, where)
+        contents = [_read_picture(file, plan.work.max_item_bytes) for file in files]
+        precise = ledger.execution().get("precision") == "float32"
+        queries = embed_pictures(plan.work.task, plan.work.params, contents, precise=precise, quiet=quiet)
+        return [[*hits.values()] for hits in self._of(ledger, plan, quiet).find(k, queries=queries, where=where)]
 
     def close(self) -> None:
         """Forget what is open."""
@@ -63,3 +76,16 @@ class Searches:
             there = self._open[ledger.url] = SearchedRun(ledger, plan)
         there.quiet = quiet
         return there
+
+
+def _read_picture(file: str | os.PathLike[str], most_bytes: int) -> bytes:
+    try:
+        with open(file, "rb") as opened:
+            content = opened.read(most_bytes + 1)
+    except OSError as error:
+        raise UsageError(
+            f"--picture {os.fspath(file)}: {error.strerror}.", hint="Name the file of a picture."
+        ) from error
+    if not content or len(content) > most_bytes:
+        raise UsageError(f"--picture {os.fspath(file)} has {'no bytes' if not content else 'too many bytes'}.")
+    return content

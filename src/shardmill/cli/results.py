@@ -218,7 +218,7 @@ def search(request: Request) -> None:
     if options.picture:
         if isinstance(result, Table) or options.words or options.hybrid or options.beside or options.rerank:
             raise UsageError("--picture searches a run alone, by its vectors.", hint="Leave out the other ways.")
-        found = result.search_pictures(options.picture, options.k, where=options.where, quiet=options.as_json)
+        found = result.search_pictures(options.picture, options.k, options.where)
     elif not isinstance(result, Table):
         how: dict[str, Any] = {"words": options.words, "hybrid": options.hybrid, "language": options.language}
         how |= {"beside": options.beside or None, "rerank": options.rerank or None}

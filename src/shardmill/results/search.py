@@ -92,14 +92,12 @@ def embed_queries(
 
 
 def embed_pictures(
-    name: str, params: dict[str, Any], pictures: Sequence[bytes], *, precise: bool, quiet: bool = True
+    name: str, params: dict[str, Any], pictures: Sequence[bytes], *, precise: bool
 ) -> NDArray[np.float32]:
     """One vector per picture to search for, likewise."""
     if open_task(name, params).embed_picture is None:
         raise UsageError("The items of this run are no pictures.", hint="Search it by words: shardmill search RUN TEXT")
-    with KEPT.use(name, params, precise=precise) as (task, device):
-        if not quiet:
-            say(f"Searching with the model on {device.name}.")
+    with KEPT.use(name, params, precise=precise) as (task, _):
         assert task.embed_picture is not None
         return np.stack([task.embed_picture(picture) for picture in pictures])
 

@@ -50,14 +50,14 @@ class Searches:
         return [[*hits.values()] for hits in found]
 
     def search_pictures(
-        self, ledger: Ledger, plan: Plan, files: Sequence[str | os.PathLike[str]], k: int, *, where: str, quiet: bool
+        self, ledger: Ledger, plan: Plan, files: Sequence[str | os.PathLike[str]], k: int, *, where: str
     ) -> list[list[Hit]]:
         """The best items for each picture, from its file."""
         check_request(ledger, plan, [str(file) for file in files], k, where)
         contents = [_read_picture(file, plan.work.max_item_bytes) for file in files]
         precise = ledger.execution().get("precision") == "float32"
-        queries = embed_pictures(plan.work.task, plan.work.params, contents, precise=precise, quiet=quiet)
-        return [[*hits.values()] for hits in self._of(ledger, plan, quiet).find(k, queries=queries, where=where)]
+        queries = embed_pictures(plan.work.task, plan.work.params, contents, precise=precise)
+        return [[*hits.values()] for hits in self._of(ledger, plan, True).find(k, queries=queries, where=where)]
 
     def close(self) -> None:
         """Forget what is open."""

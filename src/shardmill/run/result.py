@@ -348,9 +348,8 @@ class Run:
 
     def search_pictures(self, files: Sequence[str | os.PathLike[str]], k: int = 5, where: str = "") -> list[list[Hit]]:
         """The best items of a run over pictures for the picture in each file, best first."""
-        from shardmill.run.searching import Searches
-
-        return Searches().search_pictures(self.ledger, self.plan, files, k, where=where)
+        found: list[list[Hit]] = self._own("search_pictures")(self.ledger, self.plan, files, k, where)
+        return found
 
     def close(self) -> None:
         """Free the model and the index of words that searches and questions have left open in this process."""

@@ -49,16 +49,6 @@ class Searches:
         found = Together(own, **opened).find(k, queries=queries, texts=texts, words=asked, where=where)
         return [[*hits.values()] for hits in found]
 
-    def search_pictures(
-        self, ledger: Ledger, plan: Plan, files: Sequence[str | os.PathLike[str]], k: int, *, where: str
-    ) -> list[list[Hit]]:
-        """The best items for each picture, from its file."""
-        check_request(ledger, plan, [str(file) for file in files], k, where)
-        contents = [_read_picture(file, plan.work.max_item_bytes) for file in files]
-        precise = ledger.execution().get("precision") == "float32"
-        queries = embed_pictures(plan.work.task, plan.work.params, contents, precise=precise)
-        return [[*hits.values()] for hits in self._of(ledger, plan, True).find(k, queries=queries, where=where)]
-
     def close(self) -> None:
         """Forget what is open."""
         self._open.clear()
@@ -76,6 +66,17 @@ class Searches:
             there = self._open[ledger.url] = SearchedRun(ledger, plan)
         there.quiet = quiet
         return there
+
+
+def search_pictures(
+    ledger: Ledger, plan: Plan, files: Sequence[str | os.PathLike[str]], k: int, where: str
+) -> list[list[Hit]]:
+    """The best items of a run over pictures for the picture in each file."""
+    check_request(ledger, plan, [str(file) for file in files], k, where)
+    contents = [_read_picture(file, plan.work.max_item_bytes) for file in files]
+    precise = ledger.execution().get("precision") == "float32"
+    queries = embed_pictures(plan.work.task, plan.work.params, contents, precise=precise)
+    return [[*hits.values()] for hits in SearchedRun(ledger, plan, quiet=True).find(k, queries=queries, where=where)]
 
 
 def _read_picture(file: str | os.PathLike[str], most_bytes: int) -> bytes:

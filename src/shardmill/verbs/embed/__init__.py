@@ -20,6 +20,7 @@ VERB = Verb(
     task="shardmill.verbs.embed.task:EmbedTask",
     settle="shardmill.verbs.embed.settle:settle_embed",
     extras_for="shardmill.verbs.embed.extras:extras_for",
+    methods={"search_pictures": "shardmill.run.searching:search_pictures"},
     makes_vectors=True,
     embeds_texts=True,
 )

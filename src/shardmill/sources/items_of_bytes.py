@@ -146,7 +146,7 @@ def check_column(stat: SourceStat, fields: Fields) -> None:
         )
     name, kind = fields.picture, arrow_type(stat.columns[fields.picture])
     if pa.types.is_struct(kind):
-        fits = {kind.field(i).name for i in range(kind.num_fields)} & {_BYTES, _PATH}
+        fits = not {kind.field(i).name for i in range(kind.num_fields)}.isdisjoint((_BYTES, _PATH))
     else:
         fits = any(
             is_kind(kind)

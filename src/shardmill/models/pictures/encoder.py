@@ -56,7 +56,7 @@ class PictureEncoder:
                 return vectors.numpy
             received = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=True)
             received.copy_(vectors, non_blocking=True)
-            done = torch.cuda.Event()
+            done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
             done.record()
 
         def fetch() -> NDArray[np.float32]:
@@ -106,4 +106,5 @@ class PictureEncoder:
 
 def _to_length_one(vectors: Tensor) -> Tensor:
     vectors = vectors.float()
-    return vectors / vectors.norm(dim=-1, keepdim=True)
+    of_length_one: Tensor = vectors / vectors.norm(dim=-1, keepdim=True)
+    return of_length_one

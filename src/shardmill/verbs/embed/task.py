@@ -86,7 +86,7 @@ class EmbedTask(EncoderTask):
         return self.encoder
 
     @property
-    def folder(self) -> ModelFolder | None:  # type: ignore[override]
+    def folder(self) -> ModelFolder | None:
         """The model's folder, if it is one of texts."""
         return None if self._pictures else self._texts.folder
 

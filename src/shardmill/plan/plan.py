@@ -117,8 +117,11 @@ class Plan:
     def of(cls, work: Work, stat: SourceStat, fingerprint: dict[str, str], shards: Sequence[Shard]) -> Plan:
         """Make a plan whose id depends on the content of all parts, and on no path."""
         work_json = _dump(work)
-        for name in ("source", "items", "root"):
+        for name in ("source", "items"):
             work_json.pop(name, None)
+        if work.root:
+            # Texts are paths, wherever their folder is.
+            work_json["root"] = ""
         if work.to is not None:
             del work_json["to"]["url"]
         work_json["params"] = without_server(work_json["params"])

@@ -38,7 +38,7 @@ class BadItem(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ItemBytes:
     """The bytes of an item and the path that it names, or why it has none."""
 
     content: bytes | None = None
@@ -67,10 +67,10 @@ class BytesSource(Source):
     def _fill(self, batch: ItemBatch) -> Iterator[ItemBatch]:
         column = batch.kept.column(self._column)
         start = size = 0
-        found: list[Found] = []
+        found: list[ItemBytes] = []
         for row in range(len(batch)):
             given = row not in batch.bad and (batch.taken is None or batch.taken[row])
-            found.append(self._find(column[row].as_py()) if given else Found())
+            found.append(self._find(column[row].as_py()) if given else ItemBytes())
             size += len(found[-1].content or b"")
             if size >= BATCH_BYTES:
                 yield _with_contents(batch.part(start, row + 1), found)
@@ -78,16 +78,16 @@ class BytesSource(Source):
         if start < len(batch) or not len(batch):
             yield _with_contents(batch.part(start, len(batch)), found)
 
-    def _find(self, value: Any) -> Found:
+    def _find(self, value: Any) -> ItemBytes:
         """The bytes that a value has, or those of the file that it names."""
         path = value.get(_PATH) if isinstance(value, dict) else None
         value = value.get(_BYTES) if isinstance(value, dict) else value
         is_named = isinstance(value, str) and self._root is not None and not value.startswith(_DATA)
         address = value if is_named else path if isinstance(path, str) else ""
         try:
-            return Found(self._read(value, address, is_named), address)
+            return ItemBytes(self._read(value, address, is_named), address)
         except BadItem as why:
-            return Found(None, address, f"{self._column!r}: {why}")
+            return ItemBytes(None, address, f"{self._column!r}: {why}")
 
     def _read(self, value: Any, path: str, is_named: bool) -> bytes:
         if isinstance(value, bytes):
@@ -125,7 +125,7 @@ class BytesSource(Source):
             raise BadItem(f"{path[:80]!r} {why}") from None
 
 
-def _with_contents(batch: ItemBatch, found: list[Found]) -> ItemBatch:
+def _with_contents(batch: ItemBatch, found: list[ItemBytes]) -> ItemBatch:
     contents = [each.content for each in found]
     digests = [None if content is None else f"sha256:{hashlib.sha256(content).hexdigest()}" for content in contents]
     bad = {row: each.bad for row, each in enumerate(found) if each.bad}

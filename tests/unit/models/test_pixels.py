@@ -15,19 +15,19 @@ import psutil
 import pytest
 
 from shardmill.core.errors import ModelError
-from shardmill.models.pictures.decoder import Decoder
-from shardmill.models.pictures.pixels import BadPicture, Shape, describe, make_decoder, read_pixels
+from shardmill.models.pictures.decoder import PictureDecoder
+from shardmill.models.pictures.pixels import BadPicture, PictureShape, describe, make_decoder, read_pixels
 from shardmill.models.pictures.processor import read_processor
 from tests.support.libraries import needed
 from tests.support.picture_models import encode, noise
 
 Image = needed("PIL.Image")
 
-SQUARE = Shape(8, 8)
+SQUARE = PictureShape(8, 8)
 MOST = 1_000_000
 
 
-def pixels(content: bytes, shape: Shape = SQUARE) -> np.ndarray[Any, Any]:
+def pixels(content: bytes, shape: PictureShape = SQUARE) -> np.ndarray[Any, Any]:
     width, height = shape.size
     return np.frombuffer(read_pixels(content, shape, MOST), np.uint8).reshape(height, width, 3)
 
@@ -48,9 +48,9 @@ def test_a_picture_is_resized_by_pillow() -> None:
 
 def test_the_middle_is_cut_out_and_what_is_outside_is_black() -> None:
     picture = noise(2, 50, 40)
-    made = pixels(encode(picture), Shape(0, 0, shortest=20, crop_width=20, crop_height=20))
+    made = pixels(encode(picture), PictureShape(0, 0, shortest=20, crop_width=20, crop_height=20))
     assert np.array_equal(made, np.asarray(picture.resize((25, 20), 3))[:, 2:22])
-    wide = pixels(encode(picture), Shape(0, 0, shortest=20, crop_width=20, crop_height=23))
+    wide = pixels(encode(picture), PictureShape(0, 0, shortest=20, crop_width=20, crop_height=23))
     assert not wide[:2].any()
     assert not wide[-1].any()
     assert wide[2:-1].any(2).all()
@@ -118,7 +118,7 @@ def test_what_is_no_picture_is_said() -> None:
             decode(content)
         assert why in str(refused.value), content[:20]
     with pytest.raises(BadPicture, match="900,000 pixels: 8 x 7,200,000 once it is resized, over the limit"):
-        read_pixels(png_of(1, 900_000), Shape(0, 0, 8, 8, 8), MOST)
+        read_pixels(png_of(1, 900_000), PictureShape(0, 0, 8, 8, 8), MOST)
 
 
 def test_nothing_is_decoded_to_describe_bytes() -> None:
@@ -127,7 +127,7 @@ def test_nothing_is_decoded_to_describe_bytes() -> None:
 
 
 def test_a_decoder_that_dies_costs_its_picture() -> None:
-    decoder, content = Decoder(SQUARE, MOST), encode(noise(6))
+    decoder, content = PictureDecoder(SQUARE, MOST), encode(noise(6))
     try:
         first, bad = decoder.decode([content])
         assert not bad
@@ -144,7 +144,7 @@ def test_a_decoder_that_dies_costs_its_picture() -> None:
 
 
 def test_a_decoder_without_memory_costs_its_picture() -> None:
-    decoder = Decoder(SQUARE, 1 << 40, memory_bytes=700 << 20)
+    decoder = PictureDecoder(SQUARE, 1 << 40, memory_bytes=700 << 20)
     try:
         made, bad = decoder.decode([encode(Image.new("1", (14_000, 14_000))), encode(noise(7))])
         assert [*bad] == [0]
@@ -177,6 +177,6 @@ def test_a_processor_that_is_not_known_is_refused(tmp_path: Path, settings: str,
 def test_settings_of_old_folders(tmp_path: Path) -> None:
     old = '{"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224, "resample": 3}'
     (tmp_path / "preprocessor_config.json").write_text(old)
-    assert read_processor(tmp_path).shape == Shape(0, 0, 224, 224, 224, 3)
+    assert read_processor(tmp_path).shape == PictureShape(0, 0, 224, 224, 224, 3)
     (tmp_path / "preprocessor_config.json").write_text('{"feature_extractor_type": "ViTFeatureExtractor", "size": 224}')
-    assert read_processor(tmp_path).shape == Shape(224, 224, resample=2)
+    assert read_processor(tmp_path).shape == PictureShape(224, 224, resample=2)

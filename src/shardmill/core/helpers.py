@@ -28,11 +28,18 @@ from shardmill.core.errors import ShardmillError
 
 _OUT_OF_MEMORY = 77
 _MARK = "SHARDMILL_HELPER"
+# A worker needs cores for other things, too. A helper of another process has as many neighbours as there are cores.
+_MOST = 8
 
 
 def is_helper() -> bool:
     """Whether this process helps another."""
     return _MARK in os.environ
+
+
+def helper_count() -> int:
+    """How many helpers a process has for work that may end them."""
+    return 1 if is_helper() else min(_MOST, cores())
 
 
 class HelperLost(ShardmillError):

@@ -16,6 +16,7 @@ from shardmill.plan.pieces import (
     name_place,
 )
 from shardmill.plan.plan import (
+    BYTES,
     EDITIONS_FORMAT,
     ITEM,
     NEW_NUMERICS,
@@ -32,6 +33,7 @@ from shardmill.plan.plan import (
 )
 
 __all__ = [
+    "BYTES",
     "EDITIONS_FORMAT",
     "ITEM",
     "NEW_NUMERICS",

@@ -35,6 +35,8 @@ ROW = "row"
 WINDOW, START, STOP = "window", "start", "stop"
 # A column of parts alone, where items may have no row: the number of a row's item in its shard.
 ITEM = "item_in_shard"
+# A column of the bytes of items that are bytes, for their task.
+BYTES = "shardmill_bytes"
 # A column of numbers that grow along the run's items, for tasks that ask for it; a source hardly has one of that name.
 NUMBER = "shardmill_item"
 
@@ -47,7 +49,7 @@ _LONGEST_S = 900.0
 # Keys of the work that are left out if they are unused, so that plans made before they existed keep their id.
 _NEW_KEYS = (
     *("query", "fields", "group_by", "items", "wave", "config", "split", "where", "take", "limit", "edition"),
-    *("changed_since", "follow"),
+    *("changed_since", "follow", "picture", "root"),
 )
 
 _DAMAGED = "Restore it, or choose another --out and run again."
@@ -117,6 +119,9 @@ class Plan:
         work_json = _dump(work)
         for name in ("source", "items", "changed_since", "follow"):
             work_json.pop(name, None)
+        if work.root:
+            # Texts are paths, wherever their folder is.
+            work_json["root"] = ""
         if work.to is not None:
             del work_json["to"]["url"]
         work_json["params"] = without_server(work_json["params"])
@@ -183,6 +188,8 @@ class Plan:
         server = {name: str(settings[name]) for name in SERVER if settings.get(name)}
         if server and work.params.get("endpoint"):
             work = work.model_copy(update={"params": {**work.params, **server}})
+        if settings.get("root") and work.root:
+            work = work.model_copy(update={"root": str(settings["root"])})
         if not places or work.counts_alone:
             return replace(self, work=work)
         if len(places) != len(self.stat.files):

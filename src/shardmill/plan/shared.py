@@ -91,6 +91,24 @@ class ReadingTexts(Reading):
         return value
 
 
+class ReadingPictures(WorkOptions):
+    """What is read where an item is bytes: the column that has them, or the paths of their files below a folder."""
+
+    picture: str = option(
+        "",
+        "In place of --text: the column of pictures, as bytes, base64, {bytes, path}, or paths below --root.",
+        group=SOURCE,
+        metavar="COLUMN",
+        common=True,
+    )
+    root: Place = option(
+        "",
+        "The folder that the paths of --picture are below; no file outside it is read.",
+        group=SOURCE,
+        metavar="FOLDER",
+    )
+
+
 class TakingPart(WorkOptions):
     """Which items of the source are taken; the others keep their numbers and count as dropped."""
 

@@ -31,7 +31,7 @@ from shardmill.plan.execution import (
 )
 from shardmill.plan.limits import ErrorLimit, parse_duration
 from shardmill.plan.options import Options, explain, option
-from shardmill.plan.shared import Keeping, ReadingTexts, TableKeys, TakingPart, Telling
+from shardmill.plan.shared import Keeping, ReadingPictures, ReadingTexts, TableKeys, TakingPart, Telling
 from shardmill.plan.values import Address, Columns, Places
 from shardmill.plugins import declared, find_verb
 
@@ -60,7 +60,7 @@ _TABLE = {"to": "url", "schema": "preset"} | {
 # Keys that are left out of a run folder if they are unused.
 _NEW_KEYS = (
     *("then", "detach", "price_in", "price_out", "deadline", "budget_usd", "endpoint", "key_variable"),
-    *("read_ahead", "priority", "min_workers", "into"),
+    *("read_ahead", "priority", "min_workers", "into", "root"),
 )
 # Precisions of which the vectors differ by more than rounding: part of the work.
 ROUNDED = ("int8", "fp8")
@@ -83,7 +83,7 @@ class TableSpec(TableKeys):
     products: str = option("", "The table of products that reviews refer to; set by `load`.", only="file")
 
 
-class Work(ReadingTexts, Telling, TakingPart, Keeping):
+class Work(ReadingTexts, ReadingPictures, Telling, TakingPart, Keeping):
     """Everything the result depends on. It is hashed into the plan's id; a run never mixes two of them.
 
     `fields` are columns that the task reads besides the text; the planner adds those that the task names. A task
@@ -157,9 +157,10 @@ class Execution(
     """How the work is done. It may change between resumes without changing the result.
 
     `places` are the current paths of the source's files, which may have moved since the run was planned; `to_url` is
-    the current address of the target database. `engine` places the workers, with its own `engine_options`, which hold
-    no secrets. A task whose workers work on one item together begins with `min_workers` of them. `endpoint` is the
-    current address of the server that has the model, `key_variable` the environment variable with its key. `then` are
+    the current address of the target database, `root` the current folder of pictures. `engine` places the workers, with
+    its own `engine_options`, which hold no secrets. A task whose workers work on one item together begins with
+    `min_workers` of them. `endpoint` is the current address of the server that has the model, `key_variable` the
+    environment variable with its key. `then` are
     steps after the last shard: `verify`, and `merge:FILE`. With `detach` the workers are left on their own. `price_in`
     and `price_out` are dollars per million tokens read and made, for work that is paid by them. `deadline` is a time,
     or a duration from the start of the first worker; it and `budget_usd` stop nothing: `status` compares the expected
@@ -170,6 +171,7 @@ class Execution(
 
     places: Places = ()
     to_url: str = ""
+    root: str = ""
     lease_s: float = option(60.0, "Seconds that a worker's claim on a shard lasts without renewal.", only="file", gt=0)
     stuck_s: float = option(
         900.0, "Seconds without a finished batch after which a worker ends itself and is replaced.", only="file", gt=0
@@ -267,6 +269,7 @@ def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> 
         raise _missing("text" if given == ["source"] else "source")
     _check_part(made)
     check_telling(made)
+    _check_pictures(made)
     return Spec(work=made, execution=make_execution(execution))
 
 
@@ -299,6 +302,16 @@ def check_telling(work: Work) -> None:
     if given:
         hint = "Put the condition into the query." if given in ("where", "take", "limit") else "Leave out one of them."
         raise SpecError(f"{flag} cannot be used with {name_option(given)}.", hint=hint)
+
+
+def _check_pictures(work: Work) -> None:
+    """Refuse pictures of groups, and a folder below which nothing is named."""
+    if work.picture and work.group_by:
+        raise SpecError(f"{name_option('picture')} cannot be used with group_by.", hint="A group is made of texts.")
+    if work.root and not work.picture:
+        raise SpecError("No column of pictures is given.", hint="Name it: --picture COLUMN")
+    if "://" in work.root:
+        raise SpecError(f"--root {work.root}: not a folder.", hint="Name a folder that every worker sees.")
 
 
 def settle_server(work: dict[str, Any], execution: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

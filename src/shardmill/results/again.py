@@ -13,12 +13,12 @@ import pyarrow as pa
 from shardmill.core.batching.budget import plan_batches
 from shardmill.core.errors import DeviceOutOfMemory
 from shardmill.ledger import Commit, Ledger
-from shardmill.plan import Plan, Shard
+from shardmill.plan import BYTES, Plan, Shard
 from shardmill.results.rounding import RoundedVectors
 from shardmill.results.stored import find_items, fit, is_same, pick_items, pick_rows
 from shardmill.sinks.parquet import is_vector, read_part
 from shardmill.sources import Fields, open_source
-from shardmill.tasks.base import WINDOW, Prepared, Task, number_items
+from shardmill.tasks.base import WINDOW, Prepared, Task, add_bytes, fields_of, number_items
 
 # A worker adapts its batches to the memory; here they are small from the start.
 _SHARE_OF_BUDGET = 4
@@ -89,8 +89,10 @@ class RowsAgain:
         """What the task is given of each item beside its text."""
         task = self.task
         of_item: list[pa.RecordBatch | None] = [None] * len(own)
-        for i, item in enumerate(own) if task.fields or task.numbers_items else ():
-            fields = kept.select(list(task.fields)).slice(i, 1) if task.fields else None
+        contents = kept.column(BYTES) if BYTES in kept.schema.names else None
+        for i, item in enumerate(own) if task.fields or task.numbers_items or contents is not None else ():
+            fields = add_bytes(fields_of(task, kept), contents)
+            fields = None if fields is None else fields.slice(i, 1)
             of_item[i] = number_items(fields, shard.index, item, 1) if task.numbers_items else fields
         return of_item
 

@@ -18,6 +18,7 @@ from shardmill.sinks.lineage import make_lineage
 from shardmill.sinks.parquet import read_part
 from shardmill.sources import Fields, open_source
 from shardmill.tasks import open_task
+from shardmill.tasks.base import fields_of
 
 
 def recover_lineage(base: Ledger, commit: Commit) -> pa.RecordBatch | None:
@@ -31,8 +32,7 @@ def recover_lineage(base: Ledger, commit: Commit) -> pa.RecordBatch | None:
     try:
         source = open_source(plan.stat, Fields.of(plan.work), plan.work.max_item_bytes)
         for batch in source.read(plan.shards[commit.shard]):
-            fields = batch.kept.select(list(task.fields)) if task.fields else None
-            made.append(digest_items(batch.texts, fields, salt))
+            made.append(digest_items(batch.texts, fields_of(task, batch.kept), salt))
             kept.append(hash_kept(batch.kept.select(list(plan.kept))))
             digests.append(sum_hashes(hash_items(batch.texts, kept[-1], first, batch.taken)))
             taken.append(np.ones(len(batch), bool) if batch.taken is None else batch.taken)

@@ -97,6 +97,17 @@ def embed_queries(
         return np.stack([task.embed_query(text) for text in texts])
 
 
+def embed_pictures(
+    name: str, params: dict[str, Any], pictures: Sequence[bytes], *, precise: bool
+) -> NDArray[np.float32]:
+    """One vector per picture to search for, likewise."""
+    if open_task(name, params).embed_picture is None:
+        raise UsageError("The items of this run are no pictures.", hint="Search it by words: shardmill search RUN TEXT")
+    with KEPT.use(name, params, precise=precise) as (task, _):
+        assert task.embed_picture is not None
+        return np.stack([task.embed_picture(picture) for picture in pictures])
+
+
 def _sparse_queries(
     name: str, params: dict[str, Any], texts: Sequence[str], *, precise: bool, quiet: bool
 ) -> list[SparseQuery]:

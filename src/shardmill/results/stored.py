@@ -14,6 +14,7 @@ from shardmill.plan import Plan
 from shardmill.results.windows import RowItems
 from shardmill.sinks.parquet import is_vector
 from shardmill.sources import ItemBatch
+from shardmill.tasks.base import add_bytes
 
 Items = tuple[list[str | None], pa.RecordBatch, list[int]]
 
@@ -42,7 +43,7 @@ def pick_items(batches: Iterator[ItemBatch], rows: Sequence[int]) -> Iterator[It
         own = list(rows[at : bisect_left(rows, first + len(batch))])
         if own:
             where = pa.array([row - first for row in own])
-            yield batch.texts.take(where).to_pylist(), batch.kept.take(where), own
+            yield batch.texts.take(where).to_pylist(), _with_bytes(batch).take(where), own
         at += len(own)
         first += len(batch)
 
@@ -57,7 +58,12 @@ def find_items(
         own = {wanted[value]: i for i, value in enumerate(ids) if value in wanted}
         if own:
             where = pa.array(own.values())
-            yield batch.texts.take(where).to_pylist(), batch.kept.take(where), list(own)
+            yield batch.texts.take(where).to_pylist(), _with_bytes(batch).take(where), list(own)
+
+
+def _with_bytes(batch: ItemBatch) -> pa.RecordBatch:
+    """The kept columns of items, and the bytes of those that are bytes."""
+    return add_bytes(batch.kept, batch.contents) or batch.kept
 
 
 def is_same(stored: Any, given: Any) -> bool:

@@ -21,6 +21,9 @@ def differences(old: Plan, new: Plan) -> list[str]:
         # A wave is the generation of a study, which is one of its parameters; no row depends on what tells its change.
         if name in ("source", "params", "items", "wave", "changed_since", "follow"):
             continue
+        # A folder of pictures may move.
+        if name == "root" and before[name] and after[name]:
+            continue
         if before[name] != after[name]:
             changes.append(f"{name} was {before[name]!r} and is {after[name]!r}")
     had, has = old.work.items, new.work.items

@@ -33,6 +33,7 @@ from shardmill.sources.sql import open_source as open_query
 from shardmill.sources.unchanged import find_unchanged, is_doubtful
 from shardmill.store import open_store
 from shardmill.tasks import open_task
+from shardmill.tasks.base import fields_of
 from shardmill.worker.since import is_as_seen, leave_out
 
 
@@ -114,8 +115,7 @@ def count_changes(base: Ledger, new: Plan, number: int, before: int, quiet: bool
                 reused += len(lineage) - int(lineage.column("made_from").null_count)
             for batch in source.read(shard) if lineage is None else ():
                 taken = np.ones(len(batch), bool) if batch.taken is None else batch.taken
-                fields = batch.kept.select(list(task.fields)) if task.fields else None
-                found, _, _ = known.find(digest_items(batch.texts, fields, salt))
+                found, _, _ = known.find(digest_items(batch.texts, fields_of(task, batch.kept), salt))
                 found[[*batch.bad]] = False
                 found |= False if batch.left_out is None else batch.left_out
                 items += int(taken.sum())

@@ -5,6 +5,7 @@ Design: docs/design/planning-and-sources.md
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 # A source of which a limit takes little is cut into this many pieces at most: each cut may have to be looked for.
 _FINEST = 10_000
+# What a path in the source is beside the file that it names, as an order of magnitude.
+_PATH_SHARE = 64 / 100_000
 
 
 def result_schema(plan: Plan) -> pa.Schema:
@@ -146,7 +149,10 @@ def _make_plan(
         if not quiet:
             say(f"Items are numbered by their place in the source: the id is {' and '.join(work.id)}.")
     asked = columns_of(parse_condition(work.where)) if work.where else ()
-    work = work.model_copy(update={"fields": tuple(dict.fromkeys((*work.fields, *task.fields, *asked)))})
+    own = (work.picture,) if work.picture else ()
+    work = work.model_copy(update={"fields": tuple(dict.fromkeys((*work.fields, *task.fields, *asked, *own)))})
+    if work.root:
+        work = work.model_copy(update={"root": os.path.abspath(os.path.expanduser(work.root))})
     if work.counts_alone and work.items:
         work = work.model_copy(update={"source": (items_place(work.items),), "text": COLUMN})
     fields = Fields.of(work)
@@ -178,9 +184,12 @@ def _make_plan(
     _check_names(task, Plan.of(work, stat, {}, ()).kept, numbered=task.rows_vary or work.takes_part)
     if like is not None and like.work.query and like.work.query == work.query and like.work.id == work.id:
         return Plan.of(work, stat, task.fingerprint(), like.shards)
+    # No item is opened to cut the source.
+    fields = replace(fields, picture="")
     source, fingerprint = open_source(stat, fields, work.max_item_bytes), task.fingerprint()
-    digest = work_digest(work.task, fingerprint, work.params)
-    rates = [_rate(task, device, digest, spec.execution.precision) for device in devices]
+    digest = work_digest(work.task, fingerprint, work.params, listed=bool(work.root))
+    share = _PATH_SHARE if work.root else 1.0
+    rates = [_rate(task, device, digest, spec.execution.precision, share) for device in devices]
     target = 1 if work.items else spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, rates)
     if before is None:
         shards = _repeat(source.shards(target), work)
@@ -273,10 +282,13 @@ def _is_settled(work: Work, like: Plan | None) -> bool:
     return bool(work.edition) or (like is not None and like.work.task == work.task and like.work.params == work.params)
 
 
-def _rate(task: Task, device: Device, digest: str, precision: str) -> float:
-    """Source bytes per second of a worker: as measured by an earlier run on this machine, or as the task expects."""
+def _rate(task: Task, device: Device, digest: str, precision: str, share: float) -> float:
+    """Source bytes per second of a worker: as measured by an earlier run on this machine, or as the task expects.
+
+    `share` is what the source has of the bytes that the task gets.
+    """
     measured = recall_rate(Rated.on(device.name, digest, precision))
-    return measured.bytes_per_s * device.share if measured is not None else task.bytes_per_s(device.kind)
+    return measured.bytes_per_s * device.share if measured is not None else share * task.bytes_per_s(device.kind)
 
 
 def _has_groups(like: Plan, work: Work, stat: SourceStat) -> bool:

@@ -83,7 +83,8 @@ def write_plan(
     if not (keep_settings and ledger.execution()):
         places = [f.place for f in new.stat.files]
         to_url = new.work.to.url if new.work.to is not None else ""
-        ledger.put_execution({**spec.execution.to_settings(), "places": places, "to_url": to_url})
+        moved = {"root": new.work.root} if new.work.root else {}
+        ledger.put_execution({**spec.execution.to_settings(), "places": places, "to_url": to_url, **moved})
     return plan
 
 

@@ -344,8 +344,12 @@ class Run:
 
         self._searches = self._searches or Searches()
         how: dict[str, Any] = {"words": words, "hybrid": hybrid, "language": language, "quiet": quiet}
-        others: dict[str, Any] = {"beside": beside, "rerank": rerank}
-        return self._searches.search(self.ledger, self.plan, texts, k, where=where, **how, **others)
+        return self._searches.search(self.ledger, self.plan, texts, k, where=where, beside=beside, rerank=rerank, **how)
+
+    def search_pictures(self, files: Sequence[str | os.PathLike[str]], k: int = 5, where: str = "") -> list[list[Hit]]:
+        """The best items of a run over pictures for the picture in each file, best first."""
+        found: list[list[Hit]] = self._own("search_pictures")(self.ledger, self.plan, files, k, where)
+        return found
 
     def close(self) -> None:
         """Free the model and the index of words that searches and questions have left open in this process."""

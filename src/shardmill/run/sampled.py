@@ -11,7 +11,7 @@ import pyarrow as pa
 from shardmill.core.errors import SpecError
 from shardmill.plan import Shard
 from shardmill.sources import Source
-from shardmill.tasks.base import Task, number_items
+from shardmill.tasks.base import Task, add_bytes, fields_of, number_items
 
 _FIRST_ROWS, _FIRST_BYTES = 64, 16 << 20
 # Places of the source that texts are taken from.
@@ -34,8 +34,9 @@ class SampledSource:
                 texts = batch.texts.to_pylist()
                 left = range(len(batch)) if batch.taken is None else batch.taken.nonzero()[0].tolist()
                 if good := [row for row in left if texts[row] is not None][:_FIRST_ROWS]:
-                    fields = batch.kept.select(list(task.fields)) if task.fields else None
+                    fields = fields_of(task, batch.kept)
                     fields = number_items(fields, 0, 0, len(batch)) if task.numbers_items else fields
+                    fields = add_bytes(fields, batch.contents)
                     rows: pa.RecordBatch = task.prepare(texts, fields).inputs.take(good)
                     return rows
         raise SpecError("The source has no rows to tell the columns of the result by.", hint="Name them: columns=…")

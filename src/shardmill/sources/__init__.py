@@ -10,6 +10,7 @@ Design: docs/design/planning-and-sources.md
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardmill.core.errors import SourceError
@@ -64,6 +65,12 @@ def discover(
     Large compressed files are scanned once for seek points; progress goes to `on_progress`. What a user should know of
     files that are not read goes to `on_note`.
     """
+    if fields.picture:
+        from shardmill.sources.items_of_bytes import check_column
+
+        stat = discover(places, replace(fields, picture=""), format, on_progress, on_note)
+        check_column(stat, fields)
+        return stat
     if fields.group_by == ALL:
         from shardmill.sources import collected
 
@@ -143,7 +150,12 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
     from shardmill.sources.taking import PartSource
 
     opened: Source = find_reader(stat.format).open_source(stat, fields, max_item_bytes)
-    return PartSource(opened, stat, fields)
+    part = PartSource(opened, stat, fields)
+    if not fields.picture:
+        return part
+    from shardmill.sources.items_of_bytes import BytesSource
+
+    return BytesSource(part, fields, max_item_bytes)
 
 
 def sort_groups(

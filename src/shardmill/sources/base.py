@@ -32,7 +32,8 @@ class Fields:
     `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows. Rows that share a value
     of `group_by` are one item. Of a folder with several configs or splits, `config` and `split` name one. Of the items,
     `where` and `take` leave some. Rows of a query tell by `changed_since` whether they have changed; files
-    that only grow are read up to their last whole line, to `follow` them.
+    that only grow are read up to their last whole line, to `follow` them. If items are bytes, `picture` is the column
+    that has them or says where they are: a path below `root`.
     """
 
     text: str
@@ -47,6 +48,8 @@ class Fields:
     config: str = ""
     changed_since: str = ""
     follow: bool = False
+    picture: str = ""
+    root: str = ""
 
     @classmethod
     def of(cls, work: Work) -> Fields:
@@ -58,6 +61,8 @@ class Fields:
             take=work.take,
             changed_since=work.changed_since,
             follow=work.follow,
+            picture=work.picture,
+            root=work.root,
         )
 
 
@@ -74,7 +79,8 @@ class ItemBatch:
     `places` has the place of each row in its file, as a number of bytes or rows that depends on no cut; a source that
     lacks it cannot `take` a share of items without an id. `unread` are rows that a condition cannot judge: one of the
     values it asks for cannot be read. `taken` says of each row whether it is taken, None if all are; a row that is not
-    has no result, and its values may be null.
+    has no result, and its values may be null. Of items that are bytes, `contents` has them, and the text of each is
+    their digest; `addresses` has the path of each, if it has one.
 
     `seen` has a digest of what tells each row's change, if one is asked for: two rows of the same are the same row,
     unchanged. Of those that are `left_out`, None if none is, nothing else was read: text and columns are null.
@@ -92,20 +98,23 @@ class ItemBatch:
     taken: NDArray[np.bool_] | None = None
     seen: pa.Array | None = None
     left_out: NDArray[np.bool_] | None = None
+    contents: pa.LargeBinaryArray | None = None
+    addresses: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def after(self, rows: int) -> ItemBatch:
         """The batch without its first `rows` rows; `line_count` stays the same."""
-        return self if rows <= 0 else replace(self._part(rows, len(self)), line_count=self.line_count)
+        return self if rows <= 0 else replace(self.part(rows, len(self)), line_count=self.line_count)
 
     def cut(self, rows: int) -> Iterator[ItemBatch]:
         """The batch in batches of this many rows; the first has the `line_count`."""
         for start in range(0, max(1, len(self)), rows):
-            yield self._part(start, min(len(self), start + rows))
+            yield self.part(start, min(len(self), start + rows))
 
-    def _part(self, start: int, stop: int) -> ItemBatch:
+    def part(self, start: int, stop: int) -> ItemBatch:
+        """The rows of a range; only the first has the `line_count`."""
         rows, count = slice(start, stop), max(1, len(self))
         return ItemBatch(
             texts=self.texts[rows],
@@ -120,6 +129,8 @@ class ItemBatch:
             taken=None if self.taken is None else self.taken[rows],
             seen=None if self.seen is None else self.seen[rows],
             left_out=None if self.left_out is None else self.left_out[rows],
+            contents=None if self.contents is None else self.contents[rows],
+            addresses=self.addresses[rows],
         )
 
 

@@ -23,7 +23,7 @@ def tell_doubles(stat: SourceStat, fields: Fields, shards: Sequence[Shard]) -> s
 
     if not fields.id or fields.group_by or not find_format(stat.format).located or {*fields.id} & {*stat.origin}:
         return None
-    source = open_source(stat, replace(fields, text=NO_TEXT))
+    source = open_source(stat, replace(fields, text=NO_TEXT, picture=""))
     found: list[pa.RecordBatch] = []
     rows, until = 0, time.monotonic() + _MOST_S
     for shard in shards:

@@ -20,7 +20,7 @@ from shardmill.core.errors import TaskError
 from shardmill.core.hashing import Hashes
 from shardmill.core.quantised import Quantiser
 from shardmill.ledger import Ledger
-from shardmill.plan import NUMBER, START, STOP, WINDOW, Plan
+from shardmill.plan import BYTES, NUMBER, START, STOP, WINDOW, Plan
 
 __all__ = [
     "START",
@@ -40,7 +40,7 @@ __all__ = [
 # be made again, and only counts, ids and the task's own `check_rows` are proved.
 Agreement = Literal["exact", "close", "mostly", "none"]
 
-_PLAIN_TEXT = "A plain text."
+PLAIN_TEXT = "A plain text."
 
 # Source bytes that one worker processes per second, as an order of magnitude; measured rates replace it.
 _BYTES_PER_S = {"cpu": 20_000.0, "cuda": 2_000_000.0}
@@ -84,6 +84,18 @@ def number_items(fields: pa.RecordBatch | None, shard: int, first: int, items: i
     """Fields of `items` items, with a column `shardmill_item`: the number of the shard, and that of the item in it."""
     numbers = pa.array((np.int64(shard) << 32) + np.arange(first, first + items))
     return pa.record_batch({NUMBER: numbers}) if fields is None else fields.append_column(NUMBER, numbers)
+
+
+def fields_of(task: Task, kept: pa.RecordBatch) -> pa.RecordBatch | None:
+    """The task's own columns of items; None if it names none."""
+    return kept.select(list(task.fields)) if task.fields else None
+
+
+def add_bytes(fields: pa.RecordBatch | None, contents: pa.Array | None) -> pa.RecordBatch | None:
+    """Fields of items that are bytes, with a column `shardmill_bytes` of them; other items have none."""
+    if contents is None:
+        return fields
+    return pa.record_batch({BYTES: contents}) if fields is None else fields.append_column(BYTES, contents)
 
 
 class SourceSample(Protocol):
@@ -132,7 +144,8 @@ class Task(ABC):
     def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
         """Prepare texts, on another thread while the device works. None is an item without a usable text.
 
-        `fields` has the task's own columns, a row per text; it is given only to a task that names some in `fields`.
+        `fields` has the task's own columns, a row per text; it is given only to a task that names some in `fields`. Of
+        items that are bytes, it also has those, in the column `shardmill_bytes`, and the text is their digest.
         """
 
     @abstractmethod
@@ -148,6 +161,9 @@ class Task(ABC):
 
     numbers_items: bool = False
     """Whether `prepare` gets, besides its fields, a column of numbers that grow along the run's items."""
+
+    item_bytes: int = 0
+    """Memory that an item needs once it is prepared, if it is more than that of its text: few then wait at a time."""
 
     rows_vary: bool = False
     """Whether an input may give several rows or none, as `Output.counts` says; such a task has one input per text."""
@@ -181,7 +197,7 @@ class Task(ABC):
 
     def probe(self) -> None:
         """Check that the device works, after rows failed or killed workers; by default a plain text runs."""
-        self.run(self.prepare([_PLAIN_TEXT]).inputs)
+        self.run(self.prepare([PLAIN_TEXT]).inputs)
 
     padded: bool = True
     """Whether a batch costs its longest input times the number of inputs; if not, it costs the sum of its inputs."""
@@ -225,8 +241,11 @@ class Task(ABC):
     embed_query: Callable[[str], NDArray[np.float32]] | None = None
     """A method that returns the vector of a search query; None if the result has no vectors to search."""
 
+    embed_picture: Callable[[bytes], NDArray[np.float32]] | None = None
+    """The same for a picture that is searched for, as the bytes of its file; None if items are no pictures."""
+
     sparse_query: Callable[[str], tuple[NDArray[np.int32], NDArray[np.float32]]] | None = None
-    """The same for sparse vectors: the words of a query, by number and each once, and their weights."""
+    """Of sparse vectors, the words of a query, by number and each once, and their weights."""
 
     def begin(self, inputs: Sequence[Any]) -> Callable[[], Output]:
         """Start a batch on the device and return a function that waits for its output; by default that calls `run`.

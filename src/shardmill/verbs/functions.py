@@ -551,6 +551,8 @@ def embed(
     format: str | None = None,
     config: str | None = None,
     split: str | None = None,
+    picture: str | None = None,
+    root: str | None = None,
     where: str | None = None,
     take: float | str | None = None,
     limit: int | None = None,
@@ -602,6 +604,8 @@ def embed(
         by file name.
     config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
+    picture: In place of text=: the column of pictures, as bytes, base64, {bytes, path}, or paths below root=.
+    root: The folder that the paths of picture= are below; no file outside it is read.
     where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
     limit: Take the first N items of those that where= and take= leave.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,8 @@ _GIVEN = "shardmill_given"
 
 # A streaming task gets blocks of about this much work: rows are kept once their block is finished.
 _BLOCK_S, _FEWEST_ROWS = 10.0, 32
+# Blocks of items that need memory once they are prepared: eight wait for the device.
+_BLOCK_BYTES = 8 << 20
 # Kept columns are repeated in each row of an item, so wide ones are written in slices of this size.
 _WRITTEN_BYTES = 32 << 20
 
@@ -47,9 +49,10 @@ def cut_batch(
 ) -> Iterator[ReadBatch]:
     """A batch that begins at `first_row`, as it is or, for a task that streams, in blocks of some seconds of work.
 
-    A task that runs for hours gets its items one by one.
+    A task that runs for hours gets its items one by one, and one whose items need memory few at a time.
     """
     rows = max(_FEWEST_ROWS, int(rows_per_s * _BLOCK_S)) if task.streams else max(1, len(batch))
+    rows = min(rows, max(1, _BLOCK_BYTES // task.item_bytes)) if task.item_bytes else rows
     rows = 1 if task.one_shard else rows
     poison = suspects.poison if suspects is not None else ()
     for portion in batch.cut(rows):
@@ -119,6 +122,15 @@ class Block:
     @property
     def cost(self) -> int:
         return int(self.prepared.costs.sum())
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory of its prepared inputs, as far as they are one array."""
+        return int(getattr(self.prepared.inputs, "nbytes", 0))
+
+    def release(self) -> None:
+        """Free the prepared inputs, once all of them have run."""
+        self.prepared = replace(self.prepared, inputs=())
 
     def item(self, row: int) -> int:
         """The item that an input belongs to."""
@@ -193,7 +205,7 @@ class Block:
             yield from self._varying(output, made)
             return
         several = WINDOW in output.names
-        inputs = len(self.prepared.inputs) if several else len(self)
+        inputs = len(self.prepared.costs) if several else len(self)
         where = np.full(inputs, -1, np.int64)
         order = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _, _ in self.outputs)])
         where[order] = np.arange(len(order))

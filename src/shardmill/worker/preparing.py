@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shardmill.core.errors import ShardmillError, TaskError, WorkerFailed
+from shardmill.core.errors import ShardmillError, TaskError, WorkerFailed, free_frames
 from shardmill.ledger import Claim
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink
 from shardmill.sinks.digests import TEXT_DIGEST, digest_items, hash_items_anywhere, hash_kept, place_items
 from shardmill.sinks.earlier import EarlierRows
 from shardmill.sources import Source
-from shardmill.tasks.base import WINDOW, Prepared, Task, number_items
+from shardmill.tasks.base import WINDOW, Prepared, Task, add_bytes, fields_of, number_items
 from shardmill.worker.block import Block, ReadBatch
 
 CONTRACT = "A task must return one row per input, in order (docs/tasks.md)."
@@ -28,9 +28,10 @@ def prepare(task: Task, texts: Sequence[str | None], fields: pa.RecordBatch | No
     """Prepare texts. On an error, halve them until the failing text is alone, and mark it bad."""
     try:
         prepared = task.prepare(texts) if fields is None else task.prepare(texts, fields)
-    except (ShardmillError, MemoryError):
+    except ShardmillError:
         raise
     except Exception as error:
+        free_frames(error)
         if len(texts) == 1:
             return Prepared([None], np.zeros(1, np.int64), {0: f"{type(error).__name__}: {error}"[:500]})
         middle = len(texts) // 2
@@ -94,7 +95,7 @@ def make_block(
     kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
     kept_hashes = hash_kept(kept)
     contents = hash_items_anywhere(batch.texts, kept_hashes)
-    fields = batch.kept.select(list(task.fields)) if task.fields else None
+    fields = fields_of(task, batch.kept)
     if task.numbers_items:
         fields = number_items(fields, read.claim.shard, read.first_row, len(batch))
     made_from = None if sink is None else digest_items(texts, fields, sink.salt)
@@ -109,10 +110,11 @@ def make_block(
     reused = earlier.find(made_from, kept_hashes, recalled) if earlier is not None and made_from is not None else None
     if reused is not None:
         texts = _without(texts, np.flatnonzero(reused.is_reused))
-    prepared = prepare(task, texts.to_numpy(zero_copy_only=False).tolist(), fields)
+    prepared = prepare(task, texts.to_numpy(zero_copy_only=False).tolist(), add_bytes(fields, batch.contents))
     for row, reason in prepared.bad.items():
         if row not in untaken and not (reused is not None and reused.is_reused[row]):
-            bad.setdefault(row, reason)
+            address = batch.addresses[row][:200] if batch.addresses else ""
+            bad.setdefault(row, f"{address}: {reason}" if address else reason)
     return Block(
         claim=read.claim,
         first_row=read.first_row,

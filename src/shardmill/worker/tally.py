@@ -91,7 +91,7 @@ class OpenShard:
             len(block),
             {block.first_row + row: describe(block.first_row + row, why) for row, why in sorted(block.bad.items())},
             describe,
-            inputs=len(block.prepared.inputs) if block.prepared.owners is not None else 0,
+            inputs=len(block.prepared.costs) if block.prepared.owners is not None else 0,
             tokens=block.tokens,
             tokens_out=block.tokens_out,
             truncated=block.prepared.truncated,

@@ -10,6 +10,8 @@ from shardmill.worker.channel import AllDone, Channel, ShardEnd
 from shardmill.worker.runner import Runner
 
 _WINDOW_BUDGETS = 16
+# Inputs that need more memory than tokens make a smaller window.
+_WINDOW_BYTES = 64 << 20
 
 Item = Block | ShardEnd | AllDone
 
@@ -68,21 +70,31 @@ class WindowLoop:
             total = sum(b.cost for b in blocks) or 1
             for block in blocks:
                 self._on_time(block, (self._runner.device_s - before) * block.cost / total)
-            self._hand_on(behind)
+            self._pass_on(behind)
             behind = items
         self._runner.settle()
-        self._hand_on(behind)
+        self._pass_on(behind)
+
+    def _pass_on(self, done: list[Item]) -> None:
+        """Hand on a window whose batches have all run."""
+        for item in done:
+            if isinstance(item, Block):
+                item.release()
+        self._hand_on(done)
 
     def _next_window(self, behind: list[Item]) -> list[Item]:
         """The blocks that are ready now, up to `_WINDOW_BUDGETS` batches: a larger window sorts better by length."""
         first = self._inlet.next(wait=False)
         if first is None:
             self._runner.settle()
-            self._hand_on(behind)
+            self._pass_on(behind)
             first = self._inlet.wait()
         items = [first]
         room = _WINDOW_BUDGETS * self._runner.budget.now
-        while not isinstance(items[-1], AllDone) and sum(i.cost for i in items if isinstance(i, Block)) < room:
+        while not isinstance(items[-1], AllDone):
+            blocks = [i for i in items if isinstance(i, Block)]
+            if sum(i.cost for i in blocks) >= room or sum(i.held_bytes for i in blocks) >= _WINDOW_BYTES:
+                break
             more = self._inlet.next(wait=False)
             if more is None:
                 break

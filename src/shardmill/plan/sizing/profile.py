@@ -34,14 +34,17 @@ class Rated:
         return json.dumps([self.device, self.work, self.precision])
 
 
-def work_digest(task: str, fingerprint: dict[str, str], params: dict[str, Any]) -> str:
-    """A name for a task and its model or function, the same on every machine, with what adds work."""
+def work_digest(task: str, fingerprint: dict[str, str], params: dict[str, Any], *, listed: bool = False) -> str:
+    """A name for a task and its model or function, the same on every machine, with what adds work.
+
+    The source of `listed` items has only their paths, so that its bytes say something else.
+    """
     windows = (
         f" windows of {params['window_tokens']}, {params.get('overlap') or 0}" if "window_tokens" in params else ""
     )
     makes = f" up to {params['max_tokens']}" if "max_tokens" in params else ""
     called = fingerprint.get("weights") or fingerprint.get("function", "")
-    return f"{task} {called[:16]}{windows}{makes}"
+    return f"{task} {called[:16]}{windows}{makes}{' listed' if listed else ''}"
 
 
 def own_cpu() -> str:

@@ -34,7 +34,7 @@ from shardmill.run.costs.rates import known_rates
 from shardmill.run.planner import make_plan
 from shardmill.sources import Fields, Source, open_source
 from shardmill.tasks import open_task
-from shardmill.tasks.base import Task
+from shardmill.tasks.base import Task, add_bytes, fields_of
 
 _Known = TypeVar("_Known", Measured, Need)
 
@@ -138,7 +138,7 @@ def sample_source(plan: Plan, task: Task) -> tuple[Workload, int, int]:
     pieces = source.shards(max(_SMALLEST_PLACE_BYTES, plan.stat.size_bytes // _PLACES))
     rows, size_bytes, costs = 0, 0.0, [np.zeros(0, np.int64)]
     for piece in pieces[:: max(1, len(pieces) // _PLACES)]:
-        texts, fields, read_bytes = _first_items(source, piece, task.fields)
+        texts, fields, read_bytes = _first_items(source, piece, task)
         rows, size_bytes = rows + len(texts), size_bytes + read_bytes
         costs.append((task.prepare(texts) if fields is None else task.prepare(texts, fields)).costs)
     if not rows or not size_bytes:
@@ -150,16 +150,15 @@ def sample_source(plan: Plan, task: Task) -> tuple[Workload, int, int]:
     return Workload(items, tokens, int(lengths.max(initial=0)), inputs), rows, len(costs) - 1
 
 
-def _first_items(
-    source: Source, piece: Shard, fields: Sequence[str]
-) -> tuple[list[str | None], pa.RecordBatch | None, float]:
+def _first_items(source: Source, piece: Shard, task: Task) -> tuple[list[str | None], pa.RecordBatch | None, float]:
     """The first texts of a piece that are taken, their fields, and the bytes of these items and those between them."""
     for batch in islice(source.read(piece), 1):
         taken = range(len(batch)) if batch.taken is None else batch.taken.nonzero()[0].tolist()
         some = taken[:_ITEMS_A_PLACE]
         seen = some[-1] + 1 if len(taken) > len(some) else len(batch)
         texts = batch.texts.to_pylist()
-        own = batch.kept.select(list(fields)).take(pa.array(some, pa.int64())) if fields else None
+        fields = add_bytes(fields_of(task, batch.kept), batch.contents)
+        own = None if fields is None else fields.take(pa.array(some, pa.int64()))
         return [texts[row] for row in some], own, batch.size_bytes * seen / max(1, len(batch))
     return [], None, 0.0
 

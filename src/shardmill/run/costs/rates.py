@@ -74,7 +74,7 @@ def known_rates(plan: Plan, precision: str) -> dict[str, Measured]:
 
 
 def _digest(plan: Plan) -> str:
-    return work_digest(plan.work.task, plan.fingerprint, plan.work.params)
+    return work_digest(plan.work.task, plan.fingerprint, plan.work.params, listed=bool(plan.work.root))
 
 
 def count_devices(devices: Sequence[Device]) -> int:

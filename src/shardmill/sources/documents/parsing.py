@@ -7,17 +7,14 @@ from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 
-from shardmill.core.devices import cores
 from shardmill.core.extras import missing_package
-from shardmill.core.helpers import HelperLost, Helpers, is_helper
+from shardmill.core.helpers import HelperLost, Helpers, helper_count
 from shardmill.sources.documents.document import BadDocument, Document
 from shardmill.sources.documents.names import PARSED, suffix_of
 from shardmill.sources.documents.text import parse_markup, parse_text
 
 # What one document may take. A PDF of a thousand pages takes some seconds.
 _SECONDS, _MEMORY_BYTES = 60.0, 2 << 30
-# A worker needs cores for other things, too. A helper of another process has as many neighbours as there are cores.
-_MOST_HELPERS = 8
 
 _MARKUP = (".md", ".markdown", ".rst")
 _LIBRARIES = {"pdf": "pypdfium2", "docx": "defusedxml", "pptx": "defusedxml", "epub": "defusedxml"}
@@ -27,9 +24,8 @@ class Parser:
     """Parses documents; threads may call it at the same time. It has processes from the first that needs one."""
 
     def __init__(self, *, seconds: float = _SECONDS, memory_bytes: int = _MEMORY_BYTES) -> None:
-        count = 1 if is_helper() else min(_MOST_HELPERS, cores())
         made = f"{__name__}:make_parser"
-        self._helpers = Helpers(made, count=count, seconds=seconds, memory_bytes=memory_bytes)
+        self._helpers = Helpers(made, count=helper_count(), seconds=seconds, memory_bytes=memory_bytes)
 
     def close(self) -> None:
         self._helpers.close()

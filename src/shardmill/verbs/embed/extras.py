@@ -11,4 +11,6 @@ from shardmill.tasks.by_adapter import any_adapter
 
 
 def extras_for(params: Mapping[str, Any], gpu: bool) -> tuple[str, ...]:
+    if params.get("pictures"):
+        return ("embed", "pictures")
     return extras_of_encoder(params.get("model") or MINILM, gpu, any_adapter(params.get("adapter")))

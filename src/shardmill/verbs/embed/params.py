@@ -14,7 +14,8 @@ class EmbedParams(AdapterParams):
 
     `window_tokens` cuts a text into windows of that many tokens, special tokens included, that share `overlap` tokens.
     The result has one row per window, or the mean of an item's windows. Of the precisions only `int8` is a parameter,
-    since its vectors are another result. `ranges` are measured on a sample of the texts when a run is planned.
+    since its vectors are another result. `ranges` are measured on a sample of the texts when a run is planned. If items
+    are `pictures`, the model is one of pictures.
     """
 
     model: str = option(
@@ -68,6 +69,8 @@ class EmbedParams(AdapterParams):
     ranges: list[list[float]] | None = option(
         None, "The lowest and highest number of each dimension, for int8 and uint8.", group=RESULT, only="file"
     )
+    pictures: bool | None = option(None, "Items are pictures, set by --picture.", group=MODEL, only="file")
+    max_pixels: int = option(100_000_000, "A picture with more pixels is a bad item.", group=MODEL, only="file", ge=1)
     precision: Literal["int8", "fp8"] | None = option(
         None, "int8 or fp8: layers in 8 bits, set by --precision.", group=MODEL, only="file"
     )

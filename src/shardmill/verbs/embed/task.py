@@ -18,14 +18,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardmill.core.console import say
-from shardmill.core.errors import SpecError
+from shardmill.core.dialect import name_option
+from shardmill.core.errors import SpecError, TaskError
 from shardmill.core.quantised import BYTE_TYPES, Quantiser, Ranges
 from shardmill.models.embedder import NOT_FINITE, TextEmbedder, not_finite
 from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import cosines, lowest_of_many, lowest_rounded
+from shardmill.models.pictures.embedder import PictureEmbedder
+from shardmill.plan import BYTES
 from shardmill.sources.documents.document import PAGE
 from shardmill.tasks import open_here
-from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared, SourceSample, Task
+from shardmill.tasks.base import PLAIN_TEXT, START, STOP, WINDOW, Combined, Output, Prepared, SourceSample, Task
 from shardmill.tasks.encoding import EncoderTask
 from shardmill.tasks.params import read_params
 from shardmill.verbs.embed.params import EmbedParams
@@ -39,13 +42,16 @@ _CALIBRATED, _CALIBRATED_CHARACTERS = 512, 2_000
 _ONE_STEP_OFF = 5e-4
 # Bits differ by chance: up to three times as many as on average, and some more of a short vector.
 _TIMES_THE_AVERAGE, _BITS_MORE = 3.0, 4
+# Source bytes per second, if a picture has a hundred thousand of them.
+_PICTURE_BYTES_PER_S = {"cpu": 1e6, "cuda": 5e7}
+_OF_TEXTS = ("adapter", "prompt", "max_tokens", "window_tokens", "precision")
 _SPAN = (pa.field(START, pa.int64()), pa.field(STOP, pa.int64()))
 
 
 class EmbedTask(EncoderTask):
     """The `embed` task: one vector per text, or per window of it, in the column `embedding`."""
 
-    encoder: TextEmbedder
+    encoder: TextEmbedder | PictureEmbedder
     serves_runs = True
     takes_adapters = True
 
@@ -56,6 +62,10 @@ class EmbedTask(EncoderTask):
         own = self.params
         if own.ranges is not None and own.dtype not in BYTE_TYPES:
             raise SpecError(f"ranges are given with dtype {own.dtype}.", hint="They belong to int8 and uint8.")
+        if own.pictures:
+            self.encoder = _open_pictures(own)
+            self.embed_picture = self._embed_picture
+            return
         self.encoder = TextEmbedder(
             own.model,
             dims=own.dims,
@@ -66,9 +76,27 @@ class EmbedTask(EncoderTask):
         )
 
     @property
-    def folder(self) -> ModelFolder:
-        """The model's folder."""
-        return self.encoder.folder
+    def _pictures(self) -> PictureEmbedder | None:
+        """What embeds pictures, if items are such."""
+        return self.encoder if isinstance(self.encoder, PictureEmbedder) else None
+
+    @property
+    def _texts(self) -> TextEmbedder:
+        """What embeds texts."""
+        assert isinstance(self.encoder, TextEmbedder)
+        return self.encoder
+
+    @property
+    def folder(self) -> ModelFolder | None:
+        """The model's folder, if it is one of texts."""
+        return None if self._pictures else self._texts.folder
+
+    @property
+    def item_bytes(self) -> int:  # type: ignore[override]
+        return self._pictures.item_bytes if self._pictures else 0
+
+    def bytes_per_s(self, kind: str) -> float:
+        return _PICTURE_BYTES_PER_S[kind] if self._pictures else super().bytes_per_s(kind)
 
     @property
     def rounded(self) -> str:  # type: ignore[override]
@@ -80,7 +108,7 @@ class EmbedTask(EncoderTask):
             return None
         from shardmill.verbs.embed.windows import Cutter
 
-        own = self.encoder
+        own = self._texts
         borders = bool(self.params.borders)
         return Cutter(own.tokenizer, own.prompt, self.params.window_tokens, self.params.overlap or 0, borders)
 
@@ -128,7 +156,7 @@ class EmbedTask(EncoderTask):
             say(f"Measuring the range of each dimension on {len(texts):,} texts.")
         open_here(self, precise=False)
         try:
-            vectors = self.encoder.embed_texts([text[:_CALIBRATED_CHARACTERS] for text in texts])
+            vectors = self._texts.embed_texts([text[:_CALIBRATED_CHARACTERS] for text in texts])
         finally:
             self.close()
         return {"ranges": Ranges.of(np.delete(vectors, not_finite(vectors), axis=0)).to_json()}
@@ -162,20 +190,25 @@ class EmbedTask(EncoderTask):
         return self.encoder.plan_notes
 
     def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
-        """Tokenize; None has no tokens and costs nothing."""
+        """Tokenize, or decode pictures; None has no tokens and costs nothing."""
+        if self._pictures is not None:
+            return _prepare_pictures(self._pictures, texts, fields)
         if self._cutter is not None:
             paged = pc.indices_nonzero(fields.column(PAGE).is_valid()).to_pylist() if fields is not None else ()
             return self._cutter.prepare(texts, paged)
-        tokens = self.encoder.encode(texts)
+        tokens = self._texts.encode(texts)
         costs = tokens.rows.lengths
         return Prepared(tokens.rows, costs, tokens.bad, int(costs.sum()), tokens.truncated)
 
     def begin(self, inputs: Sequence[Any]) -> Callable[[], Output]:
         """Start a batch and return a function that waits for its rows; the device works in the background."""
         if self._cutter is not None:
-            fetch_windows = self.encoder.begin([window.ids for window in inputs])
+            fetch_windows = self._texts.begin([window.ids for window in inputs])
             return lambda: self._window_rows(inputs, fetch_windows())
-        fetch = self.encoder.begin(inputs)
+        if self._pictures is not None:
+            fetch = self._pictures.begin(np.asarray(inputs, np.uint8))
+        else:
+            fetch = self._texts.begin(inputs)
         return lambda: self._rows(fetch())
 
     def combine(self, items: int) -> Combined | None:
@@ -258,6 +291,43 @@ class EmbedTask(EncoderTask):
         if np.isnan(vector).all():
             raise SpecError("The query has no tokens.", hint="Write a few words.")
         return vector
+
+    def _embed_picture(self, content: bytes) -> NDArray[np.float32]:
+        assert self._pictures is not None
+        pixels, bad = self._pictures.decode([content])
+        if bad:
+            raise SpecError(f"The picture to search for: {bad[0]}.", hint="Give a JPEG, PNG or WebP file.")
+        vector: NDArray[np.float32] = self._pictures.begin(pixels)()[0]
+        return vector
+
+
+def _open_pictures(params: EmbedParams) -> PictureEmbedder:
+    """What embeds pictures; refuses parameters that are of texts."""
+    if given := [name for name in _OF_TEXTS if getattr(params, name) is not None]:
+        raise SpecError(f"{name_option(given[0])} has no meaning for pictures.", hint="Leave it out.")
+    if params.dtype in BYTE_TYPES:
+        raise SpecError(
+            f"--dtype {params.dtype} has no meaning for pictures: its ranges are measured on texts.",
+            hint="Choose float16 or binary.",
+        )
+    return PictureEmbedder(params.model, dims=params.dims, max_pixels=params.max_pixels)
+
+
+def _prepare_pictures(
+    embedder: PictureEmbedder, texts: Sequence[str | None], fields: pa.RecordBatch | None
+) -> Prepared:
+    """The pixels of items that are bytes; the text of each is their digest."""
+    if fields is None or BYTES not in fields.schema.names:
+        if any(text is not None and text != PLAIN_TEXT for text in texts):
+            raise TaskError("The items are no pictures.", hint="Name the column that has them: --picture COLUMN")
+        pixels, bad = embedder.golden(len(texts)), dict[int, str]()
+    else:
+        contents = fields.column(BYTES).to_pylist()
+        given = [content if text is not None else None for content, text in zip(contents, texts, strict=True)]
+        pixels, bad = embedder.decode(given)
+    costs = np.full(len(texts), embedder.folder.patches, np.int64)
+    costs[[row for row, text in enumerate(texts) if text is None]] = 0
+    return Prepared(pixels, costs, bad, int(costs.sum()))
 
 
 def _read_ranges(ranges: list[list[float]], dims: int) -> Ranges:

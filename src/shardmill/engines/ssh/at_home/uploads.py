@@ -174,6 +174,12 @@ def is_remote(plan: Plan, place: str) -> bool:
 def check_reach(plan: Plan, shared: bool, in_store: bool) -> None:
     """Refuse a source that hosts cannot reach and that cannot be sent to them."""
     reach = find_format(plan.stat.format).reach
+    if plan.work.root and not shared:
+        raise SpecError(
+            f"--root {plan.work.root}: the files that the source names are not sent to hosts.",
+            hint="If hosts see the folder at the same path, write shared = true in the hosts file. Or keep the "
+            "pictures in the source, as a column of bytes.",
+        )
     if shared or reach == "network":
         return
     for file in plan.stat.files:

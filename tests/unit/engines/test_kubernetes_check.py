@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from shardmill.core.errors import EngineRefused
 from tests.support.libraries import needed
 
 needed("lightkube")
 
+from shardmill.engines.kubernetes import checking, start  # noqa: E402
 from shardmill.engines.kubernetes.api import ClusterApi  # noqa: E402
 from shardmill.engines.kubernetes.checking import _gpus, _judge_pod, find_fronts  # noqa: E402
 from shardmill.engines.kubernetes.options import PodOptions  # noqa: E402
@@ -89,6 +92,13 @@ def test_a_kind_that_no_pool_has_fails_at_once() -> None:
         {"selector": {POOL_LABEL: "shardmill-tiny"}},
     ):
         assert not _said(pools, **wrong)[0]
+        # No waiting helps.
+        assert _said(pools, **wrong, wait_s=600)[0] is False
+    assert "nor may one of the 6 node pools make one" in _said(pools, gpu_resource="nvidia.com/gpuu")[1]
+    # A cluster whose pools are of other machines may get its GPUs from elsewhere, but not kinds that nobody has.
+    others = _Empty(_own_pool([_among("karpenter.k8s.aws/instance-family", "m7i")]))
+    assert _said(others, wait_s=600)[0]
+    assert not _said(others, wait_s=600, gpu_resource="nvidia.com/gpuu")[0]
     assert not _said(_Empty())[0]
     assert _said(_Empty(), wait_s=600) == (
         True,
@@ -166,3 +176,48 @@ def test_a_small_machine_on_demand_comes_before_a_large_one_on_spot() -> None:
         "shardmill-medium-spot",
     ]
     assert len({each["spec"]["weight"] for each in pools}) == len(pools)
+
+
+class _Starting(_Empty):
+    """A cluster on which the pod of a check waits for a node, and what its autoscaler says of that."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__()
+        self._said = said
+
+    def path(self, *parts: str) -> str:
+        return "/".join(("", *parts))
+
+    def items(self, path: str, **_: Any) -> tuple[list[Any], str]:
+        if path == "/events":
+            return [{"reason": "NotTriggerScaleUp", "message": self._said}], ""
+        if path == "/pods":
+            lacks = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes."}
+            spec = {"containers": [{"resources": {"limits": {"nvidia.com/gpuu": "1"}}}]}
+            return [{"metadata": {"name": "check-0"}, "spec": spec, "status": {"conditions": [lacks]}}], ""
+        return super().items(path)
+
+
+@pytest.mark.parametrize(
+    ("said", "waits_s"),
+    [
+        ("pod didn't trigger scale-up: 2 Insufficient nvidia.com/gpuu", 60),
+        ("pod didn't trigger scale-up: 1 max node group size reached, 1 Insufficient nvidia.com/gpuu", 600),
+        ("pod didn't trigger scale-up: 1 in backoff after failed scale-up", 600),
+    ],
+)
+def test_a_check_heeds_what_the_autoscaler_says(said: str, waits_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is played."""
+    now = [0.0]
+    for module in (checking, start):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: _pass(now, s)))
+    options = PodOptions("example.org/shardmill:1", gpu_resource="nvidia.com/gpuu", wait_s=600)
+    with pytest.raises(EngineRefused) as told:
+        checking._wait_for_pod(cast(ClusterApi, _Starting(said)), "check", options)
+    assert waits_s - 10 <= now[0] <= waits_s + 10
+    if waits_s < options.wait_s:
+        assert f"The autoscaler: {said}" in str(told.value)
+
+
+def _pass(now: list[float], seconds: float) -> None:
+    now[0] += seconds

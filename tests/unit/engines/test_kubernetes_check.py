@@ -15,9 +15,10 @@ needed("lightkube")
 from shardmill.engines.kubernetes import checking, start  # noqa: E402
 from shardmill.engines.kubernetes.api import ClusterApi  # noqa: E402
 from shardmill.engines.kubernetes.checking import _gpus, _judge_pod, find_fronts  # noqa: E402
-from shardmill.engines.kubernetes.options import PodOptions  # noqa: E402
-from shardmill.engines.kubernetes.scaling import POOL_LABEL, make_node_pools  # noqa: E402
+from shardmill.engines.kubernetes.options import PodOptions, amount  # noqa: E402
+from shardmill.engines.kubernetes.scaling import MACHINES, POOL_LABEL, make_node_pools  # noqa: E402
 from shardmill.engines.kubernetes.state import PodEnd  # noqa: E402
+from shardmill.plan.sizing.catalogue import load_catalogue  # noqa: E402
 
 
 class _Offering:
@@ -157,6 +158,22 @@ def test_pools_make_no_machine_that_is_larger_than_a_worker() -> None:
         for other, others in zip(machines, pools, strict=True):
             mine, theirs = (p["spec"]["template"]["metadata"]["labels"][POOL_LABEL] for p in (labels, others))
             assert (one == other) if mine == theirs else one.isdisjoint(other)
+
+
+def test_a_worker_fits_on_the_cheapest_machine_of_the_estimate() -> None:
+    """It has 4 cores and 16 GiB, of which the hypervisor, the kubelet and agents take their part."""
+    from tools.manifests import CPU, MEMORY
+
+    chips = [chip for chip in load_catalogue().listed if chip.usd is not None and chip.name != "CPU"]
+    cheapest = min(chips, key=lambda chip: chip.usd or 0.0)
+    assert cheapest.instance.rpartition(" ")[2] in next(iter(MACHINES.values()))
+    assert cheapest.cores == 4
+    whole, agents = 16 * 1024, 600
+    # MiB, as their documentation says: EKS by the number of pods, GKE by the memory. Both evict at 100 MiB.
+    eks = whole * 0.925 - (255 + 11 * 29) - 100
+    gke = whole - (0.25 * 4096 + 0.20 * 4096 + 0.10 * 8192) - 100
+    assert amount(MEMORY) / 2**20 <= min(eks, gke) - agents
+    assert amount(CPU) <= 3.92 - 1
 
 
 def test_a_check_names_the_account_that_the_store_refuses() -> None:

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from shardmill.cli import app
 from shardmill.engines.kubernetes.monitor import MONITOR, PORT, TOKEN_KEY
 from shardmill.engines.kubernetes.options import read_pod_options
-from shardmill.engines.kubernetes.render import FRONT_OPTIONS, render_refresh
 from shardmill.plan.spec import make_execution
-from tests.support.chart import render_chart
 from tests.support.guide import blocks, commands, completed, every_command, given
 from tests.support.libraries import needed
-from tools.manifests import KEYS, NAMESPACE, OVERLAYS, make_objects
 
-needed("yaml")
+yaml = needed("yaml")
 needed("lightkube")
+from shardmill.engines.kubernetes.render import FRONT_OPTIONS, render_refresh  # noqa: E402
+from tests.support.chart import render_chart  # noqa: E402
+from tools.manifests import KEYS, NAMESPACE, OVERLAYS, make_objects  # noqa: E402
+
 ROOT = Path(__file__).parents[2]
 EVERY = every_command()
 
@@ -42,7 +42,8 @@ def test_the_guide_has_commands_of_each_kind() -> None:
 def test_a_command_of_ours_is_understood(words: list[str]) -> None:
     """Its verb and its options exist, with values that they may have."""
     words = completed(words)
-    command, arguments, context = app, words[1:], app.make_context("shardmill", words[1:])
+    command: Any = app
+    arguments, context = words[1:], app.make_context("shardmill", words[1:])
     # Where the guide only names a command, nothing is asked for.
     named = len(words) <= 3
     while hasattr(command, "resolve_command") and arguments:
@@ -56,7 +57,7 @@ def _settings(words: list[str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("words", [each for each in of("shardmill") if given(each, "--set")], ids=" ".join)
 def test_settings_in_the_guide_exist(words: list[str]) -> None:
-    engine, settings = [*given(words, "--engine"), "kubernetes"][0], _settings(words)
+    (engine, *_), settings = [*given(words, "--engine"), "kubernetes"], _settings(words)
     if engine == "argo":
         assert settings.keys() <= {"namespace", "context", "template", "wait_s"}
         return

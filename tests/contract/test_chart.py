@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.chart import CASES, FOLDER, IMAGE, VALUES, merge_values, render_chart
+from tests.support.chart import CASES, FOLDER, IMAGE, VALUES, combinations, merge_values, render_chart
 from tests.support.libraries import needed
 from tests.support.manifest_lint import lint
 from tools.manifests import CHART, make_chart_files
@@ -56,6 +56,30 @@ def test_what_is_rendered_is_sound_and_the_readers_own(case: str) -> None:
     for container, pod in workers_of(objects):
         assert GPU in pod["tolerations"]
         assert container["resources"]["limits"] == {"memory": "12Gi", "nvidia.com/gpu": "1"}
+
+
+def test_every_combination_is_sound() -> None:
+    for values in combinations():
+        objects = render_chart(values, "elsewhere")
+        assert lint(objects, openshift=values["openshift"]) == [], values
+        kinds = [made["kind"] for made in objects]
+        workers = values["workers"]
+        assert ("ScaledJob" in kinds, "HorizontalPodAutoscaler" in kinds) == (
+            workers["scaler"] == "keda",
+            workers["scaler"] == "hpa",
+        )
+        assert kinds.count("CronWorkflow") == values["argo"]["nightly"]["enabled"]
+        assert ("ServiceMonitor" in kinds) == values["monitor"]["prometheus"]
+        found = workers_of(objects)
+        assert bool(found) == (
+            workers["device"] == "cuda" and (workers["scaler"] != "none" or "WorkflowTemplate" in kinds)
+        )
+        for _, pod in found:
+            assert pod.get("nodeSelector", {}) == workers.get("nodeSelector", {})
+            assert {each["key"] for each in pod["tolerations"]} == {
+                "nvidia.com/gpu",
+                *(each["key"] for each in workers.get("tolerations", ())),
+            }
 
 
 def test_names_are_unique() -> None:

@@ -7,37 +7,20 @@ import os
 import re
 import subprocess
 import sys
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from shardmill.plugins import find_verb
+from tests.support.cli import command
+from tests.support.image import CONTAINERFILE, SITE, extras_of_image, packages_with, site_of_image
 from tests.support.libraries import needed
 
 needed("yaml")
 from tools.manifests import make_objects  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
-CONTAINERFILE = ROOT / "deploy" / "Containerfile"
-# Imports what belongs to a package of the image, or to Python, and nothing else of what is installed here.
-ALONE = """
-import json, sys
-from importlib.abc import MetaPathFinder
-
-absent = set(json.loads(sys.argv[1]))
-
-class Absent(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name in absent:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Absent())
-from shardmill.cli import main
-sys.argv = ["shardmill", *sys.argv[2:]]
-main()
-"""
 STUDY = """
 [work]
 call = "tests.support.objectives:quadratic"
@@ -48,50 +31,6 @@ x = {low = -5.0, high = 5.0}
 n = {low = 1, high = 8}
 way = ["a", "b"]
 """
-
-
-def extras_of_image(*, light: bool = False) -> set[str]:
-    """Of the image of workers, or of the one without torch."""
-    words = r"--build-arg EXTRAS=(\S+) \.$" if light else r"^ARG EXTRAS=(\S+)$"
-    found = re.search(words, CONTAINERFILE.read_text(), re.M)
-    assert found
-    return set(found[1].split(","))
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def packages_with(extras: set[str]) -> set[str]:
-    """What pip would install for them, of what is installed here."""
-    from packaging.requirements import Requirement
-
-    found, open_ = set[tuple[str, str]](), {("shardmill", ""), *(("shardmill", each) for each in extras)}
-    while open_:
-        name, extra = open_.pop()
-        found.add((name, extra))
-        try:
-            asked = metadata.requires(name) or []
-        except metadata.PackageNotFoundError:
-            continue
-        for requirement in map(Requirement, asked):
-            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
-                named = _plain(requirement.name)
-                open_ |= {(named, each) for each in ("", *requirement.extras)} - found
-    return {name for name, _ in found}
-
-
-@cache
-def absent_from_image(*, light: bool = False) -> list[str]:
-    """Modules that are installed here and are not in the image."""
-    there = packages_with(extras_of_image(light=light))
-    owners = metadata.packages_distributions()
-    ours = {"shardmill", "tests", "tools", "docs", "benchmarks", "campaigns", "examples"}
-    return sorted(
-        module
-        for module, names in owners.items()
-        if module not in ours and not {_plain(name) for name in names} & there
-    )
 
 
 def steps() -> dict[str, list[str]]:
@@ -111,9 +50,20 @@ def light_steps() -> set[str]:
 
 
 def run_alone(words: list[str], folder: Path, *, light: bool = False) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    command = [sys.executable, "-c", ALONE, json.dumps(absent_from_image(light=light)), *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    place = folder / ("light" if light else "image")
+    place.mkdir(exist_ok=True)
+    (place / SITE).write_text(site_of_image(light=light))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (place, ROOT / "src", ROOT)))}
+    return subprocess.run(command(*words), cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_what_is_not_in_an_image_cannot_be_imported(tmp_path: Path) -> None:
+    for light, absent in ((True, "torch"), (False, "kornia")):
+        (tmp_path / SITE).write_text(site_of_image(light=light))
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        words = [sys.executable, "-c", f"import pyarrow, {absent}"]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
+        assert f"No module named '{absent}'" in done.stderr
 
 
 def test_the_image_has_what_the_verbs_of_the_templates_ask_for() -> None:

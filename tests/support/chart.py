@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import cycle, product
 from typing import Any
 
 from tests.support.libraries import needed
@@ -44,10 +46,19 @@ CASES: dict[str, dict[str, Any]] = {
     "cpu": {"workers": {"scaler": "hpa", "device": "cpu"}, "argo": {"enabled": True}},
     "air-gap": {
         "image": {"digest": "sha256:" + "a" * 64, "pullSecret": "registry", "registry": "mirror.corp.example"},
-        "lightImage": "mirror.corp.example/mill-light:7",
+        "lightImage": {"repository": "mill-light", "tag": "7"},
         "secret": "",
     },
 }
+
+
+def combinations() -> Iterator[dict[str, Any]]:
+    """Each value that decides which objects there are, and what kind of pods, with each other one; clouds in turn."""
+    whole = product(("keda", "hpa", "none"), ("cuda", "cpu"), ("", "templates", "nightly"), (False, True))
+    for (scaler, device, argo, openshift), cloud in zip(whole, cycle(("eks", "gke-spot", "", "", "eks"))):
+        argo_values = {"enabled": bool(argo), "nightly": {"enabled": argo == "nightly", "parameters": NIGHT}}
+        given = {"openshift": openshift, "workers": {"scaler": scaler, "device": device}, "argo": argo_values}
+        yield merge_values(VALUES, CASES[cloud] if cloud else {}, given, {"monitor": {"prometheus": bool(cloud)}})
 
 
 def merge_values(*several: dict[str, Any]) -> dict[str, Any]:
@@ -64,4 +75,6 @@ def render_chart(values: dict[str, Any], namespace: str = "team") -> list[dict[s
     yaml = needed("yaml")
     with needed("helm_python.chart").Chart.load(CHART) as chart:
         made = chart.render(values, name="mill", namespace=namespace)
-    return [each for path, text in made.items() if path.endswith(".yaml") for each in yaml.safe_load_all(text) if each]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    files = [yaml.load_all(text, Loader=loader) for path, text in made.items() if path.endswith(".yaml")]
+    return [each for objects in files for each in objects if each]

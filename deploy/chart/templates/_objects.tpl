@@ -153,11 +153,16 @@
 {{- end }}
 
 {{- define "shardmill.image" -}}
-{{- $image := .Values.image -}}
-{{- $name := $image.registry | empty | ternary $image.repository (printf "%s/%s" $image.registry $image.repository) -}}
-{{- $image.digest | empty | ternary (printf "%s:%s" $name ($image.tag | default .Chart.AppVersion)) (printf "%s@%s" $name $image.digest) -}}
+{{- include "shardmill.reference" (dict "image" .Values.image "root" .) -}}
 {{- end }}
 
 {{- define "shardmill.lightImage" -}}
-{{- .Values.lightImage | default (include "shardmill.image" .) -}}
+{{- include "shardmill.reference" (dict "image" (.Values.lightImage.repository | empty | ternary .Values.image .Values.lightImage) "root" .) -}}
+{{- end }}
+
+{{- /* An image of the one registry. */}}
+{{- define "shardmill.reference" -}}
+{{- $registry := .root.Values.image.registry -}}
+{{- $name := $registry | empty | ternary .image.repository (printf "%s/%s" $registry .image.repository) -}}
+{{- .image.digest | empty | ternary (printf "%s:%s" $name (.image.tag | default .root.Chart.AppVersion)) (printf "%s@%s" $name .image.digest) -}}
 {{- end }}

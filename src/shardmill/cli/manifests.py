@@ -20,7 +20,7 @@ class RenderedKind(CallOptions):
 
     kind: str = option(
         ...,
-        "job, argo, pool or cron; refresh or argo-refresh, by a schedule; or role, the rights to place them.",
+        "job, jobset, argo, pool or cron; refresh or argo-refresh, by a schedule; or role, the rights to place them.",
         metavar="KIND",
         argument=True,
     )

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from shardmill.core.errors import EngineRefused
 from tests.support.libraries import needed
 
 needed("lightkube")
 
+from shardmill.engines.kubernetes import checking, start  # noqa: E402
 from shardmill.engines.kubernetes.api import ClusterApi  # noqa: E402
 from shardmill.engines.kubernetes.checking import _gpus, _judge_pod, find_fronts  # noqa: E402
-from shardmill.engines.kubernetes.options import PodOptions  # noqa: E402
-from shardmill.engines.kubernetes.scaling import POOL_LABEL, make_node_pools  # noqa: E402
+from shardmill.engines.kubernetes.options import PodOptions, amount  # noqa: E402
+from shardmill.engines.kubernetes.scaling import MACHINES, POOL_LABEL, make_node_pools  # noqa: E402
 from shardmill.engines.kubernetes.state import PodEnd  # noqa: E402
+from shardmill.plan.sizing.catalogue import load_catalogue  # noqa: E402
 
 
 class _Offering:
@@ -89,6 +93,13 @@ def test_a_kind_that_no_pool_has_fails_at_once() -> None:
         {"selector": {POOL_LABEL: "shardmill-tiny"}},
     ):
         assert not _said(pools, **wrong)[0]
+        # No waiting helps.
+        assert _said(pools, **wrong, wait_s=600)[0] is False
+    assert "nor may one of the 6 node pools make one" in _said(pools, gpu_resource="nvidia.com/gpuu")[1]
+    # A cluster whose pools are of other machines may get its GPUs from elsewhere, but not kinds that nobody has.
+    others = _Empty(_own_pool([_among("karpenter.k8s.aws/instance-family", "m7i")]))
+    assert _said(others, wait_s=600)[0]
+    assert not _said(others, wait_s=600, gpu_resource="nvidia.com/gpuu")[0]
     assert not _said(_Empty())[0]
     assert _said(_Empty(), wait_s=600) == (
         True,
@@ -149,6 +160,22 @@ def test_pools_make_no_machine_that_is_larger_than_a_worker() -> None:
             assert (one == other) if mine == theirs else one.isdisjoint(other)
 
 
+def test_a_worker_fits_on_the_cheapest_machine_of_the_estimate() -> None:
+    """It has 4 cores and 16 GiB, of which the hypervisor, the kubelet and agents take their part."""
+    from tools.manifests import CPU, MEMORY
+
+    chips = [chip for chip in load_catalogue().listed if chip.usd is not None and chip.name != "CPU"]
+    cheapest = min(chips, key=lambda chip: chip.usd or 0.0)
+    assert cheapest.instance.rpartition(" ")[2] in next(iter(MACHINES.values()))
+    assert cheapest.cores == 4
+    whole, agents = 16 * 1024, 600
+    # MiB, as their documentation says: EKS by the number of pods, GKE by the memory. Both evict at 100 MiB.
+    eks = whole * 0.925 - (255 + 11 * 29) - 100
+    gke = whole - (0.25 * 4096 + 0.20 * 4096 + 0.10 * 8192) - 100
+    assert amount(MEMORY) / 2**20 <= min(eks, gke) - agents
+    assert amount(CPU) <= 3.92 - 1
+
+
 def test_a_check_names_the_account_that_the_store_refuses() -> None:
     end = PodEnd(2, "Error", ("s3://b/runs: access is denied.",), disrupted=False)
     options = PodOptions("example.org/shardmill:1", service_account="shardmill-argo")
@@ -166,3 +193,48 @@ def test_a_small_machine_on_demand_comes_before_a_large_one_on_spot() -> None:
         "shardmill-medium-spot",
     ]
     assert len({each["spec"]["weight"] for each in pools}) == len(pools)
+
+
+class _Starting(_Empty):
+    """A cluster on which the pod of a check waits for a node, and what its autoscaler says of that."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__()
+        self._said = said
+
+    def path(self, *parts: str) -> str:
+        return "/".join(("", *parts))
+
+    def items(self, path: str, **_: Any) -> tuple[list[Any], str]:
+        if path == "/events":
+            return [{"reason": "NotTriggerScaleUp", "message": self._said}], ""
+        if path == "/pods":
+            lacks = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes."}
+            spec = {"containers": [{"resources": {"limits": {"nvidia.com/gpuu": "1"}}}]}
+            return [{"metadata": {"name": "check-0"}, "spec": spec, "status": {"conditions": [lacks]}}], ""
+        return super().items(path)
+
+
+@pytest.mark.parametrize(
+    ("said", "waits_s"),
+    [
+        ("pod didn't trigger scale-up: 2 Insufficient nvidia.com/gpuu", 60),
+        ("pod didn't trigger scale-up: 1 max node group size reached, 1 Insufficient nvidia.com/gpuu", 600),
+        ("pod didn't trigger scale-up: 1 in backoff after failed scale-up", 600),
+    ],
+)
+def test_a_check_heeds_what_the_autoscaler_says(said: str, waits_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is played."""
+    now = [0.0]
+    for module in (checking, start):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: _pass(now, s)))
+    options = PodOptions("example.org/shardmill:1", gpu_resource="nvidia.com/gpuu", wait_s=600)
+    with pytest.raises(EngineRefused) as told:
+        checking._wait_for_pod(cast(ClusterApi, _Starting(said)), "check", options)
+    assert waits_s - 10 <= now[0] <= waits_s + 10
+    if waits_s < options.wait_s:
+        assert f"The autoscaler: {said}" in str(told.value)
+
+
+def _pass(now: list[float], seconds: float) -> None:
+    now[0] += seconds

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardmill.core.errors import SpecError
-from shardmill.engines.kubernetes.manifests import job_name, make_job, work_arguments
+from shardmill.engines.kubernetes.manifests import job_name, make_job, make_job_set, work_arguments
 from shardmill.engines.kubernetes.options import PodOptions, read_pod_options
 from shardmill.engines.kubernetes.pod import make_pod
 from shardmill.plan.spec import Execution
+from tests.support.libraries import needed
 
 RUN = "s3://bucket/runs/wiki"
+JOB_SETS = Path(__file__).parents[2] / "data" / "jobset.json"
 
 
 def options(device: str = "auto", **given: Any) -> PodOptions:
@@ -164,3 +168,28 @@ def test_a_job_is_ended_by_the_first_worker_that_is_done() -> None:
     ]
     assert actions == [("FailJob", [2]), ("Ignore", None), ("Ignore", [75]), ("Count", [0])]
     assert spec["template"]["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
+
+
+def closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema of a kind of object as `--validate=strict` reads it: what it does not name may not be."""
+    made = {name: closed(each) if isinstance(each, dict) else each for name, each in schema.items()}
+    if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        made |= {"additionalProperties": False}
+    return made
+
+
+def test_a_job_set_has_the_same_job_and_names_that_fit() -> None:
+    jsonschema = needed("jsonschema")
+    (version,) = json.loads(JOB_SETS.read_text())["spec"]["versions"]
+    schema = closed(version["schema"]["openAPIV3Schema"])
+    made = make_job_set(f"s3://bucket/{'Very long name ' * 9}", options(labels="kueue.x-k8s.io/queue-name=team"), 999)
+    metadata = made.pop("metadata")
+    assert metadata["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    jsonschema.validate(made, schema)
+    (only,) = made["spec"]["replicatedJobs"]
+    assert len(f"{metadata['name']}-{only['name']}-0-998-abcde") <= 63
+    job = make_job(f"s3://bucket/{'Very long name ' * 9}", options(labels="kueue.x-k8s.io/queue-name=team"), 999)
+    ttl = made["spec"]["ttlSecondsAfterFinished"]
+    assert {**only["template"]["spec"], "ttlSecondsAfterFinished": ttl} == job["spec"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**made, "spec": {**made["spec"], "replicas": 1}}, schema)

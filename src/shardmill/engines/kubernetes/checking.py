@@ -59,8 +59,9 @@ def check_cluster(
     words = ", ".join(f"{verb} {resource}" for _, resource, verb in missing)
     yield ClusterFact("rights", not missing, f"missing: {words}" if missing else "all that are needed", fix)
     yield from find_fronts(api)
-    yield _gpus(api, options)
-    if options is not None and not missing:
+    gpus = _gpus(api, options)
+    yield gpus
+    if options is not None and not missing and gpus.ok:
         for account in accounts or [options.service_account]:
             yield from _check_pod(api, replace(options, service_account=account), place)
 
@@ -98,34 +99,44 @@ def _gpus(api: ClusterApi, options: PodOptions | None) -> ClusterFact:
     most = most_gpus(api, resource)
     said = f"the largest node has {most} {resource}" + (f", a pod asks for {wanted}" if wanted else "")
     if options is not None and most < wanted:
-        if pools := _pools_with(api, options):
-            return ClusterFact("gpus", True, f"{said}; the node pool {pools[0]} may make one that has them")
+        pools = _node_pools(api)
+        if fit := [str(pool["metadata"]["name"]) for pool in pools if _may_make(pool, options)]:
+            return ClusterFact("gpus", True, f"{said}; the node pool {fit[0]} may make one that has them")
+        # Pools without any GPU say nothing of nodes that come from elsewhere.
+        elsewhere = options.gpu_resource == PLAIN_GPU and not any(
+            _makes(pool, replace(options, gpus=1)) for pool in pools
+        )
+        if pools and not (elsewhere and options.wait_s):
+            said += f", nor may one of the {len(pools)} node pools make one that has them"
+            fix = f"kubectl get nodepools; then --set gpu_resource=…, now {resource}, gpus=… or selector=…"
+            return ClusterFact("gpus", False, said, fix)
         if options.wait_s:
             return ClusterFact("gpus", True, f"{said}; waiting up to {options.wait_s} s for one that has them")
     fix = "Ask for less with --set gpus=…, add a pool of nodes, or wait for a node: --set wait_s=600"
     return ClusterFact("gpus", most >= wanted, said, fix)
 
 
-def _pools_with(api: ClusterApi, options: PodOptions) -> list[str]:
-    """Karpenter's pools of nodes that may have such GPUs, and the labels that the pod asks for."""
+def _node_pools(api: ClusterApi) -> list[Json]:
+    """Karpenter's pools of nodes, if there are some and they may be listed."""
     path = "/apis/karpenter.sh/v1"
     offered = (api.find(path) or {}).get("resources") or ()
     if not any(each["name"] == "nodepools" for each in offered) or not _may(api, _POOLS):
         return []
-    found = []
-    for pool in api.items(f"{path}/nodepools")[0]:
-        template = pool["spec"].get("template") or {}
-        labels = (template.get("metadata") or {}).get("labels") or {}
-        wanted = (template.get("spec") or {}).get("requirements") or ()
-        allowed = {each["key"]: each.get("values") or () for each in wanted if each["operator"] == "In"}
-        chosen = all(
-            labels.get(name) == value or value in allowed.get(name, ())
-            for name, value in options.selector.items()
-            if _is_own(name)
-        )
-        if chosen and _makes(pool, options):
-            found.append(str(pool["metadata"]["name"]))
-    return found
+    return list(api.items(f"{path}/nodepools")[0])
+
+
+def _may_make(pool: Json, options: PodOptions) -> bool:
+    """Whether a node of this pool may have such GPUs, and the labels that the pod asks for."""
+    template = pool["spec"].get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    wanted = (template.get("spec") or {}).get("requirements") or ()
+    allowed = {each["key"]: each.get("values") or () for each in wanted if each["operator"] == "In"}
+    chosen = all(
+        labels.get(name) == value or value in allowed.get(name, ())
+        for name, value in options.selector.items()
+        if _is_own(name)
+    )
+    return chosen and _makes(pool, options)
 
 
 def _makes(pool: Json, options: PodOptions) -> bool:
@@ -196,7 +207,9 @@ def _wait_for_pod(api: ClusterApi, job: str, options: PodOptions) -> PodEnd:
                 return end
         troubles = watch.look(pods, any(map(has_begun, pods)), 1)
         patience_s = _NODE_S if any(each.awaits_node for each in troubles) else _POD_S
-        if time.monotonic() - began > max(patience_s, options.wait_s):
+        # No waiting helps once the autoscaler has said that it has no such node.
+        waits_s = 0 if any(each.no_node for each in troubles) else options.wait_s
+        if time.monotonic() - began > max(patience_s, waits_s):
             why = str(troubles[0]) if troubles else "it has not ended"
             raise EngineRefused(f"The pod of the check: {why}", hint=f"kubectl -n {api.namespace} describe job {job}")
         time.sleep(_LOOK_S)

@@ -1,4 +1,4 @@
-"""The Indexed Job whose pods are the workers of one run, and the rights that the command needs to place it."""
+"""The Indexed Job whose pods are the workers of one run, alone or in a JobSet."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _FAILURES_PER_INDEX = 1000
 _KEPT_S = 24 * 3600
 # A Job's name, an index and five more characters make the name of a pod, which is at most 63 long.
 _NAME_CHARS = 36
+# A JobSet puts it, and a number, into these names: it is as short as can be.
+_ONLY = "w"
 
 
 def job_name(run: str) -> str:
@@ -70,6 +72,27 @@ def make_job(
             "podFailurePolicy": {"rules": failure_rules()},
             "ttlSecondsAfterFinished": _KEPT_S,
             "template": pod,
+        },
+    }
+
+
+def make_job_set(run: str, options: PodOptions, workers: int) -> dict[str, Any]:
+    """The same workers as the only Job of a JobSet, for queues that admit nothing else.
+
+    It is over when its Job is, which starts its pods itself and needs no names of them.
+    """
+    job = make_job(run, options, workers)
+    spec = job["spec"]
+    kept_s = spec.pop("ttlSecondsAfterFinished")
+    metadata = {name: job["metadata"][name] for name in ("labels", "annotations")}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": job["metadata"],
+        "spec": {
+            "replicatedJobs": [{"name": _ONLY, "replicas": 1, "template": {"metadata": metadata, "spec": spec}}],
+            "network": {"enableDNSHostnames": False},
+            "ttlSecondsAfterFinished": kept_s,
         },
     }
 

@@ -10,7 +10,7 @@ from typing import Any
 from shardmill.core.errors import SpecError, nearest
 from shardmill.core.extras import missing_package
 from shardmill.engines.kubernetes.argo import EMBED_PARALLEL, TASKS, ArgoTask, make_cron, make_rights, make_template
-from shardmill.engines.kubernetes.manifests import check_reachable, make_job
+from shardmill.engines.kubernetes.manifests import check_reachable, make_job, make_job_set
 from shardmill.engines.kubernetes.monitor import make_monitor
 from shardmill.engines.kubernetes.options import PodOptions, read_pod_options
 from shardmill.engines.kubernetes.scaling import PoolSize, make_scaled_job
@@ -21,7 +21,7 @@ from shardmill.plan.options import declared
 from shardmill.plan.spec import Execution, Spec
 from shardmill.plugins import find_verb
 
-KINDS = ("job", "argo", "pool", "cron")
+KINDS = ("job", "jobset", "argo", "pool", "cron")
 # What refreshes a run that is there. Of a spec it needs only what the pods are like.
 REFRESHES = ("refresh", "argo-refresh")
 # Options of the fronts, beside those of the pod.
@@ -45,8 +45,9 @@ def render(kind: str, spec: Spec, out: str) -> list[dict[str, Any]]:
     _check_given(out)
     options = read_pod_options(spec.execution, FRONT_OPTIONS)
     given = spec.execution.engine_options
-    if kind == "job":
-        return [make_job(out, options, spec.execution.workers or 1)]
+    if kind in ("job", "jobset"):
+        make = make_job if kind == "job" else make_job_set
+        return [make(out, options, spec.execution.workers or 1)]
     if kind == "pool":
         size = PoolSize(_number(given, "most", 24), _number(given, "shards_per_worker", 8))
         return [*make_monitor(out, options), *make_scaled_job(out, options, size)]

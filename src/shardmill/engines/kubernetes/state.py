@@ -31,8 +31,9 @@ _WAITS = {
     "FailedCreate": "Ask for less, or for a larger quota: kubectl describe quota",
     "FailedScheduling": "Ask for less with --set gpus=…, cpu=… or memory=…, or wait for a node: --set wait_s=1800",
 }
-# An autoscaler is making a node.
+# An autoscaler is making a node; or it knows of none that would do, and not because there are too many for now.
 _COMES = {"TriggeredScaleUp", "Nominated"}
+_NO_NODE, _FOR_NOW = "NotTriggerScaleUp", ("max ", "backoff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class PodEnd:
 class StartTrouble:
     """Why a pod does not start, in the cluster's words, and what to do. Waiting helps unless it is `lasting`.
 
-    A `volume` is made within a moment, or never. A pod that `awaits_node` is one that an autoscaler makes a node for.
+    A `volume` is made within a moment, or never. A pod that `awaits_node` is one that an autoscaler makes a node for;
+    of one with `no_node` it says that no node it could make would do.
     """
 
     reason: str
@@ -58,6 +60,7 @@ class StartTrouble:
     lasting: bool = False
     volume: bool = False
     awaits_node: bool = False
+    no_node: bool = False
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.said}" if self.said else self.reason
@@ -112,7 +115,10 @@ def start_trouble(pod: Json, events: Sequence[Json] = ()) -> StartTrouble | None
         # A name before it: a scheduler that cannot preempt ends with "not found", too.
         missing, unbound = '" not found' in said, "unbound immediate" in said
         hint = _WAITS["FailedMount" if missing or unbound else "FailedScheduling"]
-        return StartTrouble(str(unplaced.get("reason") or "Unschedulable"), said, hint, missing, unbound, comes)
+        refused = "" if comes else _refused_by_autoscaler(events)
+        said = f"{said} The autoscaler: {refused}" if refused else said
+        reason = str(unplaced.get("reason") or "Unschedulable")
+        return StartTrouble(reason, said, hint, missing, unbound, comes, bool(refused))
     return event_trouble(events)
 
 
@@ -124,6 +130,12 @@ def event_trouble(events: Sequence[Json]) -> StartTrouble | None:
             said, lasting = _short(event.get("message") or ""), reason == "FailedCreate"
             return StartTrouble(reason, said, _WAITS[reason], lasting, "Mount" in reason or "Volume" in reason)
     return None
+
+
+def _refused_by_autoscaler(events: Sequence[Json]) -> str:
+    """Why no node that the autoscaler could make would do, in its words; "" if it has not said so."""
+    said = [str(each.get("message") or "") for each in sorted(events, key=_time_of) if each.get("reason") == _NO_NODE]
+    return "" if not said or any(sign in said[-1] for sign in _FOR_NOW) else _short(said[-1])
 
 
 def is_suspended(job: Json) -> bool:

@@ -16,7 +16,7 @@ from shardmill.ledger import Ledger, RunForecast
 from shardmill.plan import Plan
 from shardmill.plan.sizing.catalogue import Catalogue, load_catalogue
 from shardmill.plan.spec import Execution, make_execution
-from shardmill.run.costs.prices import find_price, price_around
+from shardmill.run.costs.prices import find_price, find_rented, price_around
 from shardmill.run.status.state import read_status
 from shardmill.run.status.times import RunTimes, compare_forecast
 
@@ -167,12 +167,14 @@ def _price_of(usd_per_hour: float | None, devices: set[tuple[str, int]], catalog
     if usd_per_hour is not None:
         return "; ".join([*said, f"${usd_per_hour:g} per hour, as given"])
     for device, cores in sorted(devices):
-        chip, price = catalogue.find(device), find_price(catalogue, device, cores)
+        (chip, share), price = find_rented(catalogue, device), find_price(catalogue, device, cores)
         if chip is None or price is None:
             said += [] if by_tokens else [f"the price of {device} is unknown: give --price"]
         else:
-            by_cores = f" by its {cores} cores" if price != chip.usd else ""
-            said.append(f"{device} at ${price:g} per hour{by_cores}, {chip.instance}, {chip.date}")
+            how = (
+                f", {share:.0%} of a whole one" if share < 1 else f" by its {cores} cores" if price != chip.usd else ""
+            )
+            said.append(f"{device} at ${price:g} per hour{how}, {chip.instance}, {chip.date}")
     return "; ".join(said)
 
 

@@ -47,3 +47,24 @@ def test_a_cpu_is_priced_by_its_cores(tmp_path: Path, write_jsonl: Callable[...,
     hourly = small.usd / small.cores * cores()
     assert cost.usd == pytest.approx((cost.device_s + cost.times.around_s) * hourly / 3600)
     assert with_outlook(run.status(), Execution()).usd == pytest.approx(cost.usd)
+
+
+@pytest.mark.parametrize(
+    ("device", "whole", "share"),
+    [
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA H100 80GB HBM3", 1 / 7),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.20gb", "NVIDIA H100 80GB HBM3", 1 / 4),
+        ("NVIDIA A100-SXM4-40GB MIG 2g.10gb", "NVIDIA A100-SXM4-40GB", 2 / 7),
+        ("NVIDIA A100-SXM4-40GB MIG 7g.40gb", "NVIDIA A100-SXM4-40GB", 1),
+    ],
+)
+def test_a_slice_costs_its_share_of_the_whole(device: str, whole: str, share: float) -> None:
+    """Seven of the smallest cost what the GPU does."""
+    catalogue = load_catalogue()
+    price, of_whole = find_price(catalogue, device), find_price(catalogue, whole)
+    assert of_whole
+    assert price == pytest.approx(of_whole * share)
+
+
+def test_a_slice_of_an_unknown_gpu_has_no_price() -> None:
+    assert find_price(load_catalogue(), "NVIDIA X9 MIG 1g.10gb") is None

@@ -24,6 +24,8 @@ from shardmill.plan.sizing.staff import RunPace, Staff, StaffLimits, WorkerKind,
 SPOT, ON_DEMAND = "spot", "on demand"
 ON_DEMAND_USD_PER_H = 1.0
 STEP_S, ASK_EVERY_S = 20.0, 60.0
+# As planning cuts them.
+LONGEST_SHARD_S = 900.0
 # The rates of the last half hour count; a wish that the cloud did not fulfil is remembered for so long.
 _WINDOW_S, _REFUSED_S = 1800.0, 300.0
 # Work is counted in seconds of a usual worker. A run that took this many times its deadline is given up.
@@ -57,7 +59,7 @@ class DeadlineWorld:
         shards = []
         left = work_s
         while left > 0:
-            shards.append(min(left, mean_s * draw.lognormvariate(-spread * spread / 2, spread)))
+            shards.append(min(left, LONGEST_SHARD_S, mean_s * draw.lognormvariate(-spread * spread / 2, spread)))
             left -= shards[-1]
         minutes = math.ceil(_GIVE_UP * horizon_s / 60)
         spot_most = [round(most * draw.uniform(0.6, 1.5))] * minutes
@@ -163,8 +165,10 @@ def simulate(world: DeadlineWorld) -> DeadlineOutcome:
                 most = refused[0] if kind == SPOT and refused is not None else None
                 kinds.append(WorkerKind(kind, known, price[kind], live, most))
             doubt = 0.05 if any(did for did, _ in totals.values()) else 0.2
-            mean_s = sum(world.shards) / len(world.shards)
-            pace = RunPace(now, 0.0, left, tuple(kinds), world.start_s, 2 * mean_s, doubt)
+            longest_s = max(
+                (*waiting, *(shard for _, shard in back), *(worker.shard for worker in workers)), default=0.0
+            )
+            pace = RunPace(now, 0.0, left, tuple(kinds), world.start_s, longest_s, doubt)
             decided = decide_staff(pace, limits, staff)
             if decided is not staff:
                 staff = decided

@@ -371,6 +371,8 @@ class Ledger:
 
     def has_free(self, shards: int, wave: int = 0) -> bool:
         """Whether a worker that begins now would find a shard: one that nobody holds, or whose holder is gone."""
+        if self.staff.is_ending:
+            return False
         if wave:
             shards = max(self._open_wave(shards, wave), default=-1) + 1
         leased = set(self.leases.shards()) - (committed := self.commits.shards())

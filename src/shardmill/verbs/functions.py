@@ -88,6 +88,9 @@ def answer(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -132,7 +135,8 @@ def answer(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -144,6 +148,10 @@ def answer(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -196,6 +204,9 @@ def apply(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     shard_bytes: int | str | None = None,
     refresh: bool = False,
     batch_rows: int | None = None,
@@ -234,7 +245,8 @@ def apply(
         cpu.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     priority: With engine="pool": higher runs first.
     hosts: With engine="ssh": The hosts file, cluster.toml.
     partition: With engine="slurm": The partition to queue in.
@@ -244,6 +256,10 @@ def apply(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     refresh: Refresh an existing run: compute only what is new or changed.
     batch_rows: Items per transaction. Default: 512.
@@ -381,6 +397,9 @@ def classify(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -423,7 +442,8 @@ def classify(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -435,6 +455,10 @@ def classify(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -507,7 +531,8 @@ def dedup(
         cpu.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     priority: With engine="pool": higher runs first.
     hosts: With engine="ssh": The hosts file, cluster.toml.
     partition: With engine="slurm": The partition to queue in.
@@ -563,6 +588,9 @@ def embed(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
     fresh: bool = False,
@@ -603,7 +631,8 @@ def embed(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -615,6 +644,10 @@ def embed(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     fresh: Delete an existing run and start over.
@@ -658,6 +691,9 @@ def embed_sparse(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -690,7 +726,8 @@ def embed_sparse(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -702,6 +739,10 @@ def embed_sparse(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -746,6 +787,9 @@ def embed_tokens(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -778,7 +822,8 @@ def embed_tokens(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -790,6 +835,10 @@ def embed_tokens(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -855,6 +904,9 @@ def generate(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -913,7 +965,8 @@ def generate(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -925,6 +978,10 @@ def generate(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -991,6 +1048,9 @@ def load(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
     batch_rows: int | None = None,
@@ -1046,7 +1106,8 @@ def load(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1058,6 +1119,10 @@ def load(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     batch_rows: Items per transaction. Default: 512.
@@ -1128,7 +1193,8 @@ def map(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1208,7 +1274,8 @@ def migrate(
     allow_code: Import code that the run or table names, and run its commands.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1332,7 +1399,8 @@ def refresh(
     allow_code: Import code that the run or table names, and run its commands.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1386,6 +1454,9 @@ def score(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -1419,7 +1490,8 @@ def score(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1431,6 +1503,10 @@ def score(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -1490,6 +1566,9 @@ def summarize(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -1543,7 +1622,8 @@ def summarize(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1555,6 +1635,10 @@ def summarize(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -1656,7 +1740,8 @@ def train(
     allow_code: Run the code that comes with the model, if it has some.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1708,7 +1793,8 @@ def tune(
     trials: Number of trials, instead of the file's.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.

@@ -41,12 +41,12 @@ def work(worker: Worker, *, alone: bool = False, quiet: bool = True) -> bool:
     stays_open = in_pool and worker.task.serves_runs
     if not stays_open:
         quietly(worker.task.close)
+    if done and ledger.staff.is_ending and not worker.choice.is_over():
+        quietly(end_at_budget, ledger, worker.name)
+        return False
     if in_pool and not (done and worker.choice.is_over()):
         return False
     if not done:
-        return False
-    if ledger.staff.is_ending and not worker.choice.is_over():
-        quietly(end_at_budget, ledger, worker.name)
         return False
     if ledger.branch.assignment() is not None:
         return True

@@ -17,7 +17,7 @@ from shardmill.core.console import count, duration
 MOST_INCREASES, MOST_DECREASES = 5, 3
 # What a number is chosen to have to spare, as a share of the work that is left: of the cheapest workers plenty, since
 # an hour of theirs costs the same early and late; of dearer ones what is needed; and what is too little to keep.
-_PLENTY, _SPARE, _TOO_LITTLE = 0.35, 0.12, 0.04
+_PLENTY, _SPARE, _TOO_LITTLE = 0.35, 0.15, 0.04
 # Kinds that cost up to so much more than the cheapest are as good.
 _AS_CHEAP = 1.2
 # This share of the whole time is not counted on.
@@ -45,8 +45,8 @@ class RunPace:
     """What was measured of a run up to `now`, in any one unit of work, such as bytes of the source.
 
     A new worker needs `start_s` before it works. The last shards take `shard_s`, in which some workers have nothing to
-    do. `doubt` is how much the rate may be lower than measured, as a share. What workers hold is finished in `hold_s` at
-    most. `spent_usd` is None if a price is unknown.
+    do. `doubt` is how much the rate may be lower than measured, as a share. What workers hold is finished in `hold_s`.
+    `spent_usd` is None if a price is unknown.
     """
 
     now: float
@@ -103,17 +103,6 @@ def decide_staff(pace: RunPace, limits: StaffLimits, before: Staff | None) -> St
         cheapest = {kind.name: limits.most for kind in kinds}
         return before or Staff(limits.most, "there is no deadline: as many as may work", pace.now, cheapest)
     return _settle(pace, kinds, limits, limits.deadline_at, before)
-
-
-def expect_usd(pace: RunPace) -> float | None:
-    """What the run will have cost at its end, with the workers that live; None if a price or a rate is unknown."""
-    live = [kind for kind in pace.kinds if kind.live]
-    rate = sum(kind.live * kind.rate for kind in live)
-    prices = [kind.usd_per_s for kind in live]
-    if pace.spent_usd is None or not rate or None in prices:
-        return None
-    usd_per_s = sum(kind.live * (kind.usd_per_s or 0.0) for kind in live)
-    return pace.spent_usd + usd_per_s * (pace.left / rate + pace.shard_s / 2)
 
 
 def _is_spent(pace: RunPace, limits: StaffLimits) -> str | None:

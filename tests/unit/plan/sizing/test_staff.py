@@ -16,7 +16,6 @@ from shardmill.plan.sizing.staff import (
     StaffLimits,
     WorkerKind,
     decide_staff,
-    expect_usd,
 )
 
 HOUR = 3600.0
@@ -100,11 +99,6 @@ def test_the_run_ends_before_what_is_held_would_pass_the_budget() -> None:
 def test_a_run_whose_price_is_unknown_does_not_end() -> None:
     staff = decide_staff(pace(HOUR, WorkerKind("new", 1.0, None, live=1)), StaffLimits(1, 4, budget_usd=0.01), None)
     assert not staff.ends
-
-
-@pytest.mark.parametrize(("price", "usd"), [(0.01, 5.0 + 1000 * 0.01), (None, None)])
-def test_the_cost_at_the_end_is_that_of_the_workers_now(price: float | None, usd: float | None) -> None:
-    assert expect_usd(pace(1000.0, WorkerKind("T4", 1.0, price, live=4), spent_usd=5.0)) == usd
 
 
 def test_a_pace_that_goes_up_and_down_does_not_make_the_number_do_so() -> None:

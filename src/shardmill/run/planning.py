@@ -74,7 +74,7 @@ def write_plan(
     if like is not None and like.work.edition:
         spec = spec.model_copy(update={"work": spec.work.model_copy(update={"edition": like.work.edition})})
     new = make_plan(spec, devices, like=like, before=edition_before, quiet=quiet)
-    spec = keep_within(ledger, new, spec, devices) if not fresh else keep_within(Ledger("memory:"), new, spec, devices)
+    spec = keep_within(None if fresh else ledger, new, spec, devices)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
     if (trace := open_trace(plan.id, plan.generation)) is not None:
         ledger.notes.put_began(began)

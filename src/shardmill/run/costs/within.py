@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from shardmill.core.console import count, duration
 from shardmill.core.devices import Device, cores
@@ -24,11 +25,12 @@ from shardmill.tasks import open_task
 from shardmill.tasks.context import LongTask
 
 
-def keep_within(ledger: Ledger, plan: Plan, spec: Spec, devices: Sequence[Device]) -> Spec:
+def keep_within(ledger: Ledger | None, plan: Plan, spec: Spec, devices: Sequence[Device]) -> Spec:
     """The spec of a run that acts on its deadline and its budget, if it has one; UsageError if it cannot keep them.
 
-    What cannot be known before anything was measured is decided while the run goes. Workers on items of hours are not
-    counted: more of them would not end an item sooner.
+    What the run in the folder has done and spent already counts, if it is the same one. A deadline that it had before
+    is not refused: it may be resumed after it. What cannot be known before anything was measured is decided while the
+    run goes. Workers on items of hours are not counted: more of them would not end an item sooner.
     """
     execution = spec.execution
     if execution.deadline is None and execution.budget_usd is None:
@@ -36,8 +38,8 @@ def keep_within(ledger: Ledger, plan: Plan, spec: Spec, devices: Sequence[Device
     if isinstance(open_task(plan.work.task, plan.work.params), LongTask):
         return spec
     now, catalogue = time.time(), load_catalogue()
-    exists = ledger.find_plan() is not None
-    status = read_status(ledger, plan) if exists else None
+    found = ledger.find_plan() if ledger is not None else None
+    status = read_status(ledger, found) if ledger is not None and found is not None and found.id == plan.id else None
     left = 1.0 - (status.share if status is not None else 0.0)
     began = min((w["started"] or w["began"] for w in status.workers if w["began"]), default=now) if status else now
     if left <= 0:
@@ -50,10 +52,11 @@ def keep_within(ledger: Ledger, plan: Plan, spec: Spec, devices: Sequence[Device
     forecast = expect(plan, devices, execution.precision, now)
     if forecast is not None:
         _check_budget(execution, plan, forecast, devices, catalogue, left)
-    _check_deadline(execution, forecast, now, began, left)
-    update = {"acts": True}
+    if status is None or ledger is None or ledger.execution().get("deadline") != execution.deadline:
+        _check_deadline(execution, forecast, now, began, left)
+    update: dict[str, Any] = {"acts": True}
     if execution.engine == LOCAL and execution.workers is None:
-        update |= {"workers": len(devices)}
+        update["workers"] = len(devices)
     return spec.model_copy(update={"execution": execution.model_copy(update=update)})
 
 

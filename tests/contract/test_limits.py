@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
     ],
 )
 def test_what_was_measured_to_be_impossible_is_refused_with_what_would_do(
-    write_jsonl: Write, tmp_path: Path, limits: dict[str, object], told: str
+    write_jsonl: Write, tmp_path: Path, limits: dict[str, Any], told: str
 ) -> None:
     spec = fake_spec(write_jsonl(fake_rows(200)), device="cpu", workers=1, **limits)
     devices = devices_for(spec)

@@ -38,7 +38,7 @@ def count_backlog(seen: Iterable[RunSeen], now: float) -> Backlog:
         status = run.status
         left = max(1, status.shards - status.shards_done) if status.wanted else 0
         running = min(left, (status.shard_states or {}).get("running", 0))
-        staff = status.staff and status.staff.now
+        staff = status.staff.now if status.staff is not None else None
         if staff is not None:
             # No more than make an autoscaler have the workers that are wanted; at the budget none for new shards.
             left = min(left, max(running, SHARDS_PER_WORKER * staff.wanted))

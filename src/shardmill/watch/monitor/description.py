@@ -193,7 +193,7 @@ def _whole(value: Any) -> int | None:
 
 
 def _outlook(seen: RunSeen, status: Status) -> RunOutlook:
-    forecast, staff = seen.forecast, status.staff and status.staff.now
+    forecast, staff = seen.forecast, status.staff.now if status.staff is not None else None
     return RunOutlook(
         usd=status.usd,
         usd_at_end=status.usd_at_end,

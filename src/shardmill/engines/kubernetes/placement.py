@@ -239,7 +239,8 @@ class JobPlacement:
         if self._gone or self._is_over or self._state is None or job_end(self._state)[0]:
             return
         suspended = is_suspended(self._state)
-        if self._acts and not suspended:
+        # Of pods with several workers the number is not that of the workers.
+        if self._acts and not suspended and self._options.gpus <= 1:
             self._follow(self._state)
         troubles = [] if suspended else self._start.look(list(self._pods.values()), bool(self._begun), self._workers)
         self._say(describe(self._job.name, self._pods.values(), troubles, suspended))

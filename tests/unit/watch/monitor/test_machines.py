@@ -130,11 +130,13 @@ def test_without_a_file_there_are_no_alerts(tmp_path: Path) -> None:
 def test_a_run_whose_budget_ends_it_has_no_backlog_but_what_is_held(tmp_path: Path) -> None:
     ledger = make_run(tmp_path, "a", held=1)
     ledger.put_execution({"budget_usd": 5.0, "acts": True})
-    for ends, unfinished in ((False, 3), (True, 1)):
-        staff = Staff(0 if ends else 2, "so", 1.0, ends=ends)
-        ledger.staff.decide("w", 60.0, lambda before, staff=staff: staff)
-        seen = RunReader("a", str(tmp_path / "a")).read()
-        assert count_backlog([seen], seen.read_at or 0.0).unfinished == unfinished
+    reader = RunReader("a", str(tmp_path / "a"))
+    ledger.staff.decide("w", 60.0, lambda before: Staff(2, "so", 1.0))
+    seen = reader.read()
+    assert count_backlog([seen], seen.read_at or 0.0).unfinished == 3
+    ledger.staff.decide("w", 60.0, lambda before: Staff(0, "it is spent", 2.0, ends=True))
+    seen = reader.read()
+    assert count_backlog([seen], seen.read_at or 0.0).unfinished == 1
 
 
 def test_a_run_that_was_deleted_is_no_trouble() -> None:

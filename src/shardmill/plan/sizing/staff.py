@@ -62,7 +62,7 @@ class RunPace:
 
 @dataclass(frozen=True, slots=True)
 class StaffLimits:
-    """What the user said: at least and at most so many workers, the deadline and the budget."""
+    """What the user said: the least and the most workers, the deadline and the budget."""
 
     least: int
     most: int
@@ -147,7 +147,7 @@ def _choose(pace: RunPace, kinds: Sequence[WorkerKind], limits: StaffLimits, tim
 
 
 def _done(chosen: Mapping[str, int], pace: RunPace, kinds: Sequence[WorkerKind], time_s: float) -> float:
-    """The work that so many workers do in a time; those who do not live yet begin later."""
+    """The work that these workers do in a time; those who do not live yet begin later."""
     done = 0.0
     for kind in kinds:
         wanted = chosen.get(kind.name, 0)

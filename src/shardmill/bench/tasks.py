@@ -22,8 +22,8 @@ from shardmill.core.devices import gpus
 from shardmill.core.errors import UsageError
 from shardmill.models.names import MINILM
 from shardmill.plan.sizing.catalogue import load_catalogue
+from shardmill.plan.sizing.prices import find_price
 from shardmill.run import Run
-from shardmill.run.costs.prices import find_price
 from shardmill.store import LocalStore
 from shardmill.tasks import open_task
 from shardmill.verbs.functions import answer, embed, summarize

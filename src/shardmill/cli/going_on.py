@@ -14,6 +14,7 @@ from shardmill.plan.execution import (
     Detaching,
     ErrorLimits,
     Following,
+    Limiting,
     NamedEngineOptions,
     Placing,
     Serving,
@@ -39,6 +40,7 @@ class ResumeOptions(
     Following,
     Delivering,
     ErrorLimits,
+    Limiting,
     Computing,
     ShardLimits,
 ):

@@ -50,7 +50,7 @@ class PlanFolder(IntoFolder):
     )
 
 
-class PlanOptions(ComputingVectors, PlanFolder, AnyTaskOptions, EmbedParams, Estimating):  # type: ignore[misc]
+class PlanOptions(ComputingVectors, PlanFolder, Estimating, AnyTaskOptions, EmbedParams):  # type: ignore[misc]
     """What `plan` takes: the options of `embed`, `load` and `run`."""
 
     rare = ("to", "table", "schema_", "param", "fresh")

@@ -95,6 +95,8 @@ class LocalPlacement:
         self._looked_at = time.monotonic()
         self._failed: WorkerFailed | None = None
         self._nothing_left = False
+        self._acts = bool(self._ledger.execution().get("acts"))
+        self._lost: list[_Seat] = []
 
     def start(self) -> None:
         """Adopt the workers that an earlier process left here, and place one in every other seat."""
@@ -128,6 +130,7 @@ class LocalPlacement:
             self._looked_at = time.monotonic()
             self._end_stuck()
             self._end_leftover()
+            self._follow()
         working = any(s.process is not None for s in self._seats)
         if not working and self._failed is not None:
             raise self._failed
@@ -225,6 +228,7 @@ class LocalPlacement:
         elif failed is not None:
             # Other workers may finish without this seat; if none is left, this error is raised.
             self._failed = failed
+            self._lost.append(seat)
 
     def _end_stuck(self) -> None:
         """Kill workers that send no heartbeat or make no progress; their shards go to others."""
@@ -234,6 +238,19 @@ class LocalPlacement:
             if seat.process is not None and seat.worker in stuck:
                 seat.lines.append(f"no progress for {stuck[seat.worker]:.0f} s: killed")
                 _signal(seat, signal.SIGKILL)
+
+    def _follow(self) -> None:
+        """Have as many workers as are wanted for the run's deadline, as far as there are seats."""
+        log = self._ledger.staff.look() if self._acts else None
+        if log is None or log.now is None or log.now.ends or self._nothing_left:
+            return
+        wanted, working = log.now.wanted, [s for s in self._seats if s.process is not None]
+        free = [s for s in self._seats if s.process is None and s.device is not None and s not in self._lost]
+        for seat in free[: max(0, wanted - len(working))]:
+            self._place(seat)
+        # They give back what they hold, and keep the rows that they have made.
+        for seat in working[max(1, wanted) :]:
+            _signal(seat, signal.SIGTERM)
 
     def _end_leftover(self) -> None:
         """Stop workers that still run although the run is complete, after giving them time to end by themselves."""

@@ -2,7 +2,7 @@
 
 Only a commit proves progress. Everything else here is a hint that saves time. A `Ledger` consists of parts with one job
 each: `commits`, `segments`, `leases`, `branch`, `workers`, `history`, `suspects`, `errors`, `kept`,
-`checkpoints`, `reports`, `published`, `gangs`, `notes`, `steps`, `state` and `overview`, over one `folder`.
+`checkpoints`, `reports`, `published`, `gangs`, `notes`, `steps`, `staff`, `state` and `overview`, over one `folder`.
 
 Design: docs/design/commits-and-leases.md, docs/design/many-workers.md
 """
@@ -33,6 +33,7 @@ from shardmill.ledger.record import (
     Suspects,
 )
 from shardmill.ledger.report import ItemReport, ItemReports
+from shardmill.ledger.staff import StaffLog
 from shardmill.ledger.state import DONE, FAILED, STOPPED, WANTED, RunState, started_over
 from shardmill.ledger.view import COMMITTED, RunView, Totals, count_states, mark_states, merge_reasons
 from shardmill.ledger.worker import ENDED, got_on, idle_s, is_live, is_vanished, was_told_to_stop
@@ -72,6 +73,7 @@ __all__ = [
     "RunState",
     "RunView",
     "Search",
+    "StaffLog",
     "Step",
     "StoredCheckpoint",
     "Suspects",

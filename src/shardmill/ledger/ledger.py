@@ -32,6 +32,7 @@ from shardmill.ledger.published import PublishedFiles
 from shardmill.ledger.record import Assignment, Claim, encode
 from shardmill.ledger.report import ReportRecords
 from shardmill.ledger.segment import Segments
+from shardmill.ledger.staff import KEY, StaffRecord
 from shardmill.ledger.state import StateRecord, started_over
 from shardmill.ledger.step import StepRecords
 from shardmill.ledger.trial import TrialRecords
@@ -60,6 +61,7 @@ _FILES = (
     "comparison.html",
     "summary.json",
     "refreshes.json",
+    KEY,
     POINTER,
     PRUNED,
 )
@@ -104,6 +106,7 @@ class Ledger:
         self.steps = StepRecords(self.folder, clock)
         self.lots = StepRecords(self.folder, clock, "lots")
         self.state = StateRecord(self.folder, clock)
+        self.staff = StaffRecord(self.folder, clock)
         self.trials = TrialRecords(self.folder, clock)
         self._free = FreeSearch(self.commits, self.segments, self.leases)
         self._plan_tag = ""
@@ -315,7 +318,7 @@ class Ledger:
     def _enter(self, generation: str) -> None:
         """Switch to another generation of the run, and forget the previous one."""
         self.folder.generation = generation
-        for part in (self.commits, self.segments, self.workers, self.overview, self.state, self._free):
+        for part in (self.commits, self.segments, self.workers, self.overview, self.state, self.staff, self._free):
             part.reset()
 
     # what to do next
@@ -341,6 +344,8 @@ class Ledger:
         assignment, or `among` names shards, only those are claimed; else, of a plan with waves, those of the first wave
         that is not committed.
         """
+        if self.staff.is_ending:
+            return None
         if among is None and (assigned := self._assignment()) is not None:
             among = assigned.shards
         elif among is None and wave:
@@ -366,6 +371,8 @@ class Ledger:
 
     def has_free(self, shards: int, wave: int = 0) -> bool:
         """Whether a worker that begins now would find a shard: one that nobody holds, or whose holder is gone."""
+        if self.staff.is_ending:
+            return False
         if wave:
             shards = max(self._open_wave(shards, wave), default=-1) + 1
         leased = set(self.leases.shards()) - (committed := self.commits.shards())

@@ -24,8 +24,9 @@ WANTED, STOPPED, FAILED, DONE = "wanted", "stopped", "failed", "done"
 class RunState:
     """What was last decided about a run, by whom and when.
 
-    A failed run has its cause, the next thing to do, and whether it `resumes` after that. `placed` has, for each time
-    that workers were placed, when a command was given to do so and when it began to.
+    A failed run has its cause, the next thing to do, and whether it `resumes` after that. One that stopped itself has
+    the first two. `placed` has, for each time that workers were placed, when a command was given to do so and when it
+    began to.
     """
 
     generation: str
@@ -100,6 +101,9 @@ class StateRecord:
         now, resume = self.look(), f"Resume it with: {shell_command('resume', self._store.url)}"
         if now.generation != self._folder.known_generation():
             return started_over(self._store.url)
+        if now.state == STOPPED and now.cause:
+            # Nobody needs to start others before a person has decided.
+            return WorkerFailed(f"The run was stopped by {now.by}: {now.cause}.", hint=now.hint or resume)
         if now.state == STOPPED:
             return Preempted(f"The run was stopped by {now.by}.", hint=resume)
         if now.state == FAILED and not now.resumes:
@@ -115,9 +119,9 @@ class StateRecord:
         """
         return self._change(WANTED, by, unless=(), asked_at=asked_at)
 
-    def stop(self, by: str) -> RunState:
-        """Tell all workers of the run to stop, on every host."""
-        return self._change(STOPPED, by, unless=(STOPPED, FAILED, DONE))
+    def stop(self, by: str, cause: str = "", hint: str = "") -> RunState:
+        """Tell all workers of the run to stop, on every host. One that stops by itself has its cause."""
+        return self._change(STOPPED, by, unless=(STOPPED, FAILED, DONE), cause=cause, hint=hint)
 
     def fail(self, by: str, cause: str, hint: str = "", *, resumes: bool = True) -> RunState:
         """The run cannot go on as it is: its workers stop, and nobody needs to start others."""

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from shardmill.core.passwords import clean_url, withhold
-from shardmill.plan.limits import ErrorLimit
+from shardmill.plan.limits import ErrorLimit, parse_deadline
 from shardmill.plan.options import LIMITS, MODEL, PLACE, RESULT, TABLE, EngineOptions, ExecutionOptions, option
-from shardmill.plan.values import NAMES, Bytes, Places
+from shardmill.plan.values import NAMES, Bytes, Places, Usd
 
 
 class ChoosingEngine(ExecutionOptions):
@@ -36,7 +36,7 @@ class Staffing(ExecutionOptions):
 
     workers: int | None = option(
         None,
-        "Number of workers; MIN:MAX if they train together.",
+        "Number of workers; MIN:MAX if they train together, or with --deadline.",
         group=PLACE,
         metavar="N",
         common=True,
@@ -49,7 +49,7 @@ class Staffing(ExecutionOptions):
     @model_validator(mode="before")
     @classmethod
     def _range(cls, values: Any) -> Any:
-        """`workers = "2:8"` is the least and the most workers that work on one item together."""
+        """`workers = "2:8"` is the least and the most workers: on one item together, or for a deadline."""
         if not isinstance(values, dict) or ":" not in str(values.get("workers")):
             return values
         least, _, most = str(values["workers"]).partition(":")
@@ -214,6 +214,40 @@ class ErrorLimits(ExecutionOptions):
     def _limit(cls, value: Any) -> str:
         ErrorLimit.parse(str(value))
         return str(value)
+
+
+class Limiting(ExecutionOptions):
+    """When a run is to end, and what it may cost: the number of its workers follows."""
+
+    deadline: str | None = option(
+        None,
+        "When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers follows.",
+        group=LIMITS,
+        metavar="TIME",
+    )
+    budget: Usd | None = option(
+        None,
+        "What it may cost: 40USD. Before that it stops in good order, and can be resumed.",
+        group=LIMITS,
+        metavar="MONEY",
+        key="budget_usd",
+        accepts="float | str",
+        gt=0,
+    )
+    price: float | None = option(
+        None,
+        "Dollars per device and hour, for --budget.",
+        group=LIMITS,
+        metavar="USD",
+        key="usd_per_hour",
+        shown="the catalogue's",
+        ge=0,
+    )
+
+    @field_validator("deadline")
+    @classmethod
+    def _when(cls, value: str | None) -> str | None:
+        return None if value is None else parse_deadline(value)
 
 
 class ShardLimits(ExecutionOptions):

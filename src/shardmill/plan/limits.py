@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 
 _UNITS_BYTES = {"": 1, "b": 1} | {
     f"{letter}{end}": base**power
@@ -25,6 +26,23 @@ def parse_duration(text: str) -> float:
     return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 
+def parse_deadline(value: object) -> str:
+    """A duration as it is, or a time with its zone; one without is of this machine.
+
+    >>> parse_deadline("1h30m")
+    '1h30m'
+    """
+    try:
+        when = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        try:
+            parse_duration(str(value))
+        except ValueError as error:
+            raise ValueError(f"{error}, and no time like 2026-12-31T18:00") from None
+        return str(value)
+    return when.astimezone().isoformat()
+
+
 def parse_bytes(value: object) -> object:
     """Bytes of "64MB", "1.5GiB" or 65536. What is neither a text nor a number stays as it is.
 
@@ -37,6 +55,20 @@ def parse_bytes(value: object) -> object:
     if match is None or match.group(2) not in _UNITS_BYTES:
         raise ValueError(f"{value!r} is not a size like 64MB, 1.5GiB or 65536")
     return int(float(match.group(1)) * _UNITS_BYTES[match.group(2)])
+
+
+def parse_usd(value: object) -> object:
+    """Dollars of "5USD", "$5" or 5. What is neither a text nor a number stays as it is.
+
+    >>> parse_usd("5USD"), parse_usd("$0.5"), parse_usd(5)
+    (5.0, 0.5, 5)
+    """
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\$?\s*(\d+(?:\.\d+)?)\s*(?:usd|\$)?", value.strip().lower())
+    if match is None:
+        raise ValueError(f"{value!r} is not an amount of money like 5USD")
+    return float(match[1])
 
 
 def parse_share(value: object) -> object:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from shardmill.core.dialect import name_option
 from shardmill.core.errors import SpecError, nearest
@@ -29,10 +29,10 @@ from shardmill.plan.execution import (
     ShardLimits,
     Transacting,
 )
-from shardmill.plan.limits import ErrorLimit, parse_duration
+from shardmill.plan.limits import ErrorLimit, parse_deadline, parse_duration
 from shardmill.plan.options import Options, explain, option
 from shardmill.plan.shared import Keeping, ReadingPictures, ReadingTexts, TableKeys, TakingPart, Telling
-from shardmill.plan.values import Address, Columns, Places
+from shardmill.plan.values import Address, Columns, Places, Usd
 from shardmill.plugins import declared, find_verb
 
 __all__ = [
@@ -60,7 +60,7 @@ _TABLE = {"to": "url", "schema": "preset"} | {
 # Keys that are left out of a run folder if they are unused.
 _NEW_KEYS = (
     *("then", "detach", "price_in", "price_out", "deadline", "budget_usd", "endpoint", "key_variable"),
-    *("read_ahead", "priority", "min_workers", "into", "root"),
+    *("read_ahead", "priority", "min_workers", "into", "root", "usd_per_hour", "acts"),
 )
 # Precisions of which the vectors differ by more than rounding: part of the work.
 ROUNDED = ("int8", "fp8")
@@ -163,10 +163,11 @@ class Execution(
     environment variable with its key. `then` are
     steps after the last shard: `verify`, and `merge:FILE`. With `detach` the workers are left on their own. `price_in`
     and `price_out` are dollars per million tokens read and made, for work that is paid by them. `deadline` is a time,
-    or a duration from the start of the first worker; it and `budget_usd` stop nothing: `status` compares the expected
-    end and cost with them. `read_ahead` is the share of the usual amount that a worker holds in memory ahead of its
-    device; an engine that sees workers run out of memory lowers it. The workers of a pool do runs of higher `priority`
-    first. `index` is built after a load has written all rows; `rebuild_indexes` drops existing indexes first.
+    or a duration from the start of the first worker. The number of workers follows it and `budget_usd`, at
+    `usd_per_hour` for a device, if the run `acts` on them: those that earlier versions started do not. `read_ahead` is
+    the share of the usual amount that a worker holds in memory ahead of its device; an engine that sees workers run out
+    of memory lowers it. The workers of a pool do runs of higher `priority` first. `index` is built after a load has
+    written all rows; `rebuild_indexes` drops existing indexes first.
     """
 
     places: Places = ()
@@ -184,12 +185,14 @@ class Execution(
     )
     deadline: str | None = option(
         None,
-        "When the run should be done: 2026-12-31T18:00, or 2h from the first worker's start. It stops nothing.",
+        "When the run is to be done: 2026-12-31T18:00, or 2h from the first worker's start.",
         only="file",
     )
-    budget_usd: float | None = option(
-        None, "What it should cost at most, in dollars. It stops nothing.", only="file", gt=0
+    budget_usd: Usd | None = option(None, "What it may cost, in dollars: the run stops before.", only="file", gt=0)
+    usd_per_hour: float | None = option(
+        None, "Dollars per device and hour, where the catalogue's price is not yours.", only="file", ge=0
     )
+    acts: bool = Field(default=False)
 
     def to_settings(self) -> dict[str, Any]:
         """As plain values for the run folder. What version 0.1.0 does not know is left out if it is unused."""
@@ -200,17 +203,7 @@ class Execution(
     @classmethod
     def _time(cls, value: Any) -> str | None:
         """A time without a zone is one of this machine; it is stored with its zone."""
-        if value is None:
-            return None
-        try:
-            when = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-        except ValueError:
-            try:
-                parse_duration(str(value))
-            except ValueError as error:
-                raise ValueError(f"{error}, and no time like 2026-12-31T18:00") from None
-            return str(value)
-        return when.astimezone().isoformat()
+        return None if value is None else parse_deadline(value)
 
     def deadline_at(self, began: float | None) -> float | None:
         """The deadline in seconds since 1970, of a run that began at a time; None if it has none, or has not begun."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator
 
 from shardmill.core.passwords import withhold
-from shardmill.plan.limits import parse_bytes, parse_share
+from shardmill.plan.limits import parse_bytes, parse_share, parse_usd
 
 
 def _as_tuple(value: Any) -> Any:
@@ -51,6 +51,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 Columns = Annotated[tuple[str, ...], BeforeValidator(_as_columns)]
 Places = Annotated[tuple[str, ...], BeforeValidator(_as_places)]
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+Usd = Annotated[float, BeforeValidator(parse_usd)]
 Share = Annotated[float, BeforeValidator(parse_share)]
 # A path or a URL; Python may give a Path.
 Place = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]

@@ -18,6 +18,7 @@ from shardmill.plan import NEW_NUMERICS, Plan, is_spilled, new_numerics
 from shardmill.plan.shared import refuse_several
 from shardmill.plan.spec import Execution, Spec, Work
 from shardmill.run.changes import differences
+from shardmill.run.costs.within import keep_within
 from shardmill.run.planner import devices_for, make_plan, result_schema
 from shardmill.run.status.state import read_status
 from shardmill.sinks.address import find_delivery, find_table, find_writer
@@ -38,9 +39,11 @@ def permit(spec: Spec, *, of_model: bool) -> None:
 def settle_by_task(spec: Spec) -> Spec:
     """The spec with its task's own limit of failed rows, unless the user gave one; workers that the task can use."""
     task = open_task(spec.work.task, spec.work.params)
-    if spec.execution.min_workers and not (isinstance(task, LongTask) and task.gang):
+    together = isinstance(task, LongTask) and task.gang
+    if spec.execution.min_workers and not (together or spec.execution.deadline or spec.execution.budget_usd):
         raise SpecError(
-            f"The workers of {spec.work.task!r} do not work on one item together.", hint="Give a number of --workers."
+            f"The workers of {spec.work.task!r} do not work on one item together.",
+            hint="Give a number of --workers; MIN:MAX goes with --deadline or --budget.",
         )
     limit = task.max_errors
     if not limit or "max_errors" in spec.execution.model_fields_set:
@@ -71,6 +74,7 @@ def write_plan(
     if like is not None and like.work.edition:
         spec = spec.model_copy(update={"work": spec.work.model_copy(update={"edition": like.work.edition})})
     new = make_plan(spec, devices, like=like, before=edition_before, quiet=quiet)
+    spec = keep_within(None if fresh else ledger, new, spec, devices)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
     if (trace := open_trace(plan.id, plan.generation)) is not None:
         ledger.notes.put_began(began)

@@ -33,6 +33,7 @@ from shardmill.plan.sizing import SHARDS_PER_WORKER
 from shardmill.plan.spec import SERVER, ErrorLimit, Execution, Spec, make_execution
 from shardmill.plugins import check_packages
 from shardmill.run.costs.rates import expect, learn
+from shardmill.run.costs.within import keep_within
 from shardmill.run.here import WorkerHere, is_done_here
 from shardmill.run.in_memory import choose_one, is_in_memory
 from shardmill.run.planner import result_schema
@@ -52,6 +53,7 @@ from shardmill.sinks.address import find_table
 from shardmill.tasks import open_task
 from shardmill.tasks.context import LongTask
 from shardmill.tasks.kept import KEPT
+from shardmill.worker.staff import StaffDesk, end_at_budget
 from shardmill.worker.steps import begin_again, end_trace, finish, record_failure
 
 __all__ = ["Run", "StoppedRun", "prepare", "resume", "start", "stop", "work"]
@@ -165,6 +167,8 @@ def resume(
         check_stored(spec.execution, ledger.url)
     refuse_another_model(ledger, plan)
     placer, devices = open_placer(spec, None, quiet)
+    if {"deadline", "budget_usd"} & set(changes) or spec.execution.acts:
+        spec = keep_within(ledger, plan, spec, devices)
     if placer is None and len(ledger.commits.shards()) < len(plan.shards):
         check_installed(plan.work, spec.execution, devices)
     if plan.work.to is not None:
@@ -241,6 +245,8 @@ def finish_run(
 ) -> Run:
     """Place workers for the shards that are left, wait for them, and check the outcome."""
     ledger.confirm()
+    if spec.execution.acts:
+        ledger.staff.begin_again()
     ledger.state.want(name_person(), asked_at)
     if left := len(plan.shards) - len(ledger.commits.shards()):
         check_wanted(ledger)
@@ -289,6 +295,7 @@ def _fail(ledger: Ledger, plan: Plan, error: ShardmillError) -> None:
 
 def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) -> None:
     limit = ErrorLimit.parse(spec.execution.max_errors)
+    desk = StaffDesk(ledger, plan, spec.execution, name_person()) if spec.execution.acts else None
     few = open_task(plan.work.task, plan.work.params).few_rows
     placement = engine.start(ledger.url)
     shown = asked = 0.0
@@ -303,6 +310,8 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                 if shown - asked >= _ASK_EVERY_S:
                     asked = shown
                     watching.ask(lambda: check_wanted(ledger), None)
+                    if desk is not None:
+                        watching.ask(lambda: _follow_limits(ledger, desk), None)
                 status = watching.ask(lambda: _look(ledger, plan), None)
                 if status is None:
                     continue
@@ -322,6 +331,13 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
         placement.stop()
         raise
     placement.stop()
+
+
+def _follow_limits(ledger: Ledger, desk: StaffDesk) -> None:
+    """Take part in deciding about the number of workers, and say so once the budget has ended the run."""
+    desk.look()
+    if ledger.staff.is_ending and end_at_budget(ledger, name_person()):
+        check_wanted(ledger)
 
 
 def _look(ledger: Ledger, plan: Plan) -> Status:
@@ -366,6 +382,8 @@ class _Patience:
 def _check_complete(run: Run) -> None:
     status = read_status(run.ledger, run.plan)
     if status.shards_done < status.shards:
+        if (log := run.ledger.staff.look()) is not None and log.now is not None and log.now.ends:
+            end_at_budget(run.ledger, name_person())
         check_wanted(run.ledger)
         raise Preempted(
             f"The workers were told to stop; {status.shards - status.shards_done} of {status.shards} shards are left.",

@@ -88,6 +88,9 @@ def answer(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -134,7 +137,8 @@ def answer(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -146,6 +150,10 @@ def answer(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -201,6 +209,9 @@ def apply(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     shard_bytes: int | str | None = None,
     changed_since: str | None = None,
     follow: bool = False,
@@ -241,7 +252,8 @@ def apply(
         cpu.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     priority: With engine="pool": higher runs first.
     hosts: With engine="ssh": The hosts file, cluster.toml.
     partition: With engine="slurm": The partition to queue in.
@@ -251,6 +263,10 @@ def apply(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     changed_since: Of a query: a column that gets another value with each change of a row (updated_at); a refresh
         then reads the rest of changed rows alone.
@@ -391,6 +407,9 @@ def classify(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -436,7 +455,8 @@ def classify(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -448,6 +468,10 @@ def classify(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -523,7 +547,8 @@ def dedup(
         cpu.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     priority: With engine="pool": higher runs first.
     hosts: With engine="ssh": The hosts file, cluster.toml.
     partition: With engine="slurm": The partition to queue in.
@@ -581,6 +606,9 @@ def embed(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
     fresh: bool = False,
@@ -626,7 +654,8 @@ def embed(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -638,6 +667,10 @@ def embed(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     fresh: Delete an existing run and start over.
@@ -684,6 +717,9 @@ def embed_sparse(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -718,7 +754,8 @@ def embed_sparse(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -730,6 +767,10 @@ def embed_sparse(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -777,6 +818,9 @@ def embed_tokens(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -811,7 +855,8 @@ def embed_tokens(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -823,6 +868,10 @@ def embed_tokens(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -891,6 +940,9 @@ def generate(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -952,7 +1004,8 @@ def generate(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -964,6 +1017,10 @@ def generate(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -1033,6 +1090,9 @@ def load(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
     batch_rows: int | None = None,
@@ -1089,7 +1149,8 @@ def load(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1101,6 +1162,10 @@ def load(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     batch_rows: Items per transaction. Default: 512.
@@ -1171,7 +1236,8 @@ def map(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1252,7 +1318,8 @@ def migrate(
     allow_code: Import code that the run or table names, and run its commands.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1381,7 +1448,8 @@ def refresh(
     allow_code: Import code that the run or table names, and run its commands.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1435,6 +1503,9 @@ def score(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -1471,7 +1542,8 @@ def score(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1483,6 +1555,10 @@ def score(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -1545,6 +1621,9 @@ def summarize(
     then: str | Sequence[str] | None = None,
     into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
+    deadline: str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
     shard_bytes: int | str | None = None,
@@ -1600,7 +1679,8 @@ def summarize(
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1612,6 +1692,10 @@ def summarize(
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
     into: Deliver the finished rows to a store, too: lance:PLACE, duckdb:FILE, qdrant://…; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    deadline: When it is to be done: 6h from its first worker's start, or 2026-12-31T18:00. The number of workers
+        follows.
+    budget: What it may cost: 40USD. Before that it stops in good order, and can be resumed.
+    price: Dollars per device and hour, for budget=. Default: the catalogue's.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
@@ -1716,7 +1800,8 @@ def train(
     allow_code: Run the code that comes with the model, if it has some.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.
@@ -1768,7 +1853,8 @@ def tune(
     trials: Number of trials, instead of the file's.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
-    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    workers: Number of workers; MIN:MAX if they train together, or with deadline=. Default: as many as the GPUs can
+        use; one on a CPU.
     device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
         auto.
     priority: With engine="pool": higher runs first.

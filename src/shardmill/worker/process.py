@@ -10,6 +10,7 @@ from shardmill.core.console import Bar
 from shardmill.core.errors import EXIT_DONE, EXIT_TRY_AGAIN, Preempted, ShardmillError
 from shardmill.worker.pipeline import Worker
 from shardmill.worker.pulse import quietly
+from shardmill.worker.staff import end_at_budget
 from shardmill.worker.steps import close_run, finish, is_more_than_swept
 
 _SHOW_EVERY_S = 0.5
@@ -40,6 +41,9 @@ def work(worker: Worker, *, alone: bool = False, quiet: bool = True) -> bool:
     stays_open = in_pool and worker.task.serves_runs
     if not stays_open:
         quietly(worker.task.close)
+    if done and ledger.staff.is_ending and not worker.choice.is_over():
+        quietly(end_at_budget, ledger, worker.name)
+        return False
     if in_pool and not (done and worker.choice.is_over()):
         return False
     if not done:

@@ -13,6 +13,7 @@ from typing import Any
 from shardmill.ledger import History, HistoryPoint, Ledger, idle_s, view_every_s
 from shardmill.plan import Plan
 from shardmill.plan.spec import Execution
+from shardmill.worker.staff import StaffDesk
 
 # How often the history of a worker is written.
 _HISTORY_EVERY_S = 120.0
@@ -46,11 +47,16 @@ class Pulse:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
         self._viewer: threading.Thread | None = None
+        # Home decides for its branches.
+        acts = execution.acts and ledger.branch.assignment() is None
+        self._desk = StaffDesk(ledger, plan, execution, worker) if acts else None
         self.progress_at = time.time()
         self._recorder = Recorder()
         self._said: dict[str, Any] = {}
 
     def start(self) -> None:
+        if self._desk is not None:
+            quietly(self._ledger.staff.look)
         self.beat()
         self._thread.start()
 
@@ -84,6 +90,8 @@ class Pulse:
                 self._orphaned()
             quietly(self._notice_the_end)
             quietly(self.beat)
+            if self._desk is not None:
+                quietly(self._desk.look)
             now = time.time()
             if (idle := idle_s({**self._said, "at": now, "progress_at": self.progress_at}, now)) >= stuck_s:
                 self._stuck(idle)

@@ -84,16 +84,20 @@ class OpenShards:
                 raise Stopped
         pause = 0.05
         while not self._stop.is_set():
-            claim = None if self._leaves is not None and self._leaves() else self._choice.claim(self._bytes_held())
+            claim = None if self._is_to_leave() else self._choice.claim(self._bytes_held())
             if claim is not None:
                 self._keep(claim)
                 return claim
-            if self._leaves is not None or self._choice.is_over():
+            if self._leaves is not None or self._ledger.staff.is_ending or self._choice.is_over():
                 return None
             self._woken.wait(pause)
             self._woken.clear()
             pause = min(self._choice.longest_pause_s(), pause * 1.5)
         raise Stopped
+
+    def _is_to_leave(self) -> bool:
+        """Whether to claim no more: the run is ending, or a worker of a pool goes elsewhere."""
+        return self._ledger.staff.is_ending or (self._leaves is not None and self._leaves())
 
     def _keep(self, claim: Claim) -> None:
         """Remember a lease. `release` may have run while the claim was under way: then this one is released too."""

@@ -43,7 +43,7 @@ class JobPlacement:
         self._stuck_s = execution.stuck_s
         self._ledger = Ledger(run)
         self._deaths = Deaths(self._ledger, execution.max_restarts)
-        self._workers = execution.workers or 1
+        self._workers, self._acts = execution.workers or 1, execution.acts
         self._pods: dict[str, Json] = {}
         self._judged: set[str] = set()
         self._begun: dict[str, float] = {}
@@ -239,8 +239,19 @@ class JobPlacement:
         if self._gone or self._is_over or self._state is None or job_end(self._state)[0]:
             return
         suspended = is_suspended(self._state)
+        # Of pods with several workers the number is not that of the workers.
+        if self._acts and not suspended and self._options.gpus <= 1:
+            self._follow(self._state)
         troubles = [] if suspended else self._start.look(list(self._pods.values()), bool(self._begun), self._workers)
         self._say(describe(self._job.name, self._pods.values(), troubles, suspended))
+
+    def _follow(self, job: Json) -> None:
+        """Have as many pods as are wanted for the run's deadline. Only this command may, pods have no right to."""
+        with contextlib.suppress(StoreError, EngineSilent, ApiRefused):
+            log = self._ledger.staff.look()
+            wanted = 0 if log is None or log.now is None else log.now.wanted
+            if wanted and wanted != int(job["spec"]["parallelism"]):
+                self._job.resize(wanted, job)
 
     def _end_stuck(self) -> None:
         """Delete pods whose workers make no progress: the cluster places others."""

@@ -62,7 +62,7 @@ class _Seat:
 class SlurmPlacement:
     def __init__(self, run: str, name: str, options: SlurmOptions, kind: str, execution: Execution) -> None:
         self._run, self._name, self._options, self._kind = run, name, options, kind
-        self._stuck_s = execution.stuck_s
+        self._stuck_s, self._acts = execution.stuck_s, execution.acts
         self._ledger = Ledger(run)
         self._deaths = Deaths(self._ledger, execution.max_restarts)
         self._logs = log_folder(self._ledger, options)
@@ -72,6 +72,7 @@ class SlurmPlacement:
         self._line = ""
         self._beats: list[dict[str, Any]] | None = None
         self._failed: WorkerFailed | None = None
+        self._given_up: set[int] = set()
         self._refused: ShardmillError | None = None
         self._was_silent = False
         self._done_since = 0.0
@@ -159,6 +160,7 @@ class SlurmPlacement:
                     self._notice(seat, found.get((seat.job, seat.index)))
             self._was_silent = False
             self._end_stuck()
+            self._follow()
             self._queue()
             refused = f"; no more are accepted: {self._refused.message}" if self._refused is not None else ""
             self._say(describe([s.seen for s in self._seats if s.job and s.seen is not None]) + refused)
@@ -190,6 +192,8 @@ class SlurmPlacement:
         if task is not None:
             seat.seen = task
         over = task.state in ends.CANCELLED or self._is_done(seat, task) if task is not None else not lost
+        # At the budget workers end before the run is complete, each as if it were told to.
+        over = over or self._ledger.staff.is_ending
         if not over and self._ledger.state.is_wanted() and not self._deaths.all_done():
             state, status = (task.state, task.status) if task is not None else ("", -signal.SIGKILL)
             self._judge(seat, state, status, last_lines(self._logs, seat.job, seat.index))
@@ -212,6 +216,7 @@ class SlurmPlacement:
         seat.waits = failed is None
         if failed is not None:
             # Other workers may finish without this seat; if none is left, this error is raised.
+            self._given_up.add(seat.number)
             self._failed = ends.explain(seat.number, state, status, failed)
 
     def _end_stuck(self) -> None:
@@ -226,6 +231,20 @@ class SlurmPlacement:
                 lines = [*last_lines(self._logs, seat.job, seat.index), f"no progress for {idle:.0f} s: cancelled"]
                 self._judge(seat, "", -signal.SIGKILL, lines)
                 seat.job = 0
+
+    def _follow(self) -> None:
+        """Have as many tasks as are wanted for the run's deadline, as far as there are seats."""
+        log = self._ledger.staff.look() if self._acts else None
+        if log is None or log.now is None or log.now.ends or self._deaths.all_done():
+            return
+        filled = [seat for seat in self._seats if seat.job or seat.waits]
+        free = [seat for seat in self._seats if seat not in filled and seat.number not in self._given_up]
+        for seat in free[: max(0, log.now.wanted - len(filled))]:
+            seat.waits = True
+        for seat in filled[max(1, log.now.wanted) :]:
+            seat.waits = False
+            if seat.job:
+                commands.cancel(f"{seat.job}_{seat.index}")
 
     def _end_leftover(self) -> None:
         """Once the run is complete, cancel pending tasks, and running ones after a short delay."""

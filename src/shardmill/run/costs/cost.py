@@ -15,8 +15,9 @@ from rich.text import Text
 from shardmill.ledger import Ledger, RunForecast
 from shardmill.plan import Plan
 from shardmill.plan.sizing.catalogue import Catalogue, load_catalogue
+from shardmill.plan.sizing.prices import find_price, find_rented
 from shardmill.plan.spec import Execution, make_execution
-from shardmill.run.costs.prices import find_price, find_rented, price_around
+from shardmill.run.costs.prices import price_around
 from shardmill.run.status.state import read_status
 from shardmill.run.status.times import RunTimes, compare_forecast
 
@@ -79,7 +80,8 @@ class Cost:
 
 def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> Cost:
     """Add up the records of the workers; without `usd_per_hour`, the catalogue's price is used if there is one."""
-    status, catalogue = read_status(ledger, plan), load_catalogue()
+    status, catalogue, paid = read_status(ledger, plan), load_catalogue(), make_execution(ledger.execution())
+    usd_per_hour = paid.usd_per_hour if usd_per_hour is None else usd_per_hour
     committed: dict[str, int] = {}
     for done in ledger.segments.read(len(plan.shards)).values():
         committed[done.worker] = committed.get(done.worker, 0) + done.rows
@@ -91,7 +93,6 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
     device_s, start_s, idle_s, sink_s, retried_s = (
         sum(getattr(w, name) for w in workers) for name in ("device_s", "start_s", "idle_s", "sink_s", "retried_s")
     )
-    paid = make_execution(ledger.execution())
     usd_tokens = (status.tokens * (paid.price_in or 0.0) + status.tokens_out * (paid.price_out or 0.0)) / 1e6
     by_tokens = paid.price_in is not None or paid.price_out is not None
     unknown = any(w.usd is None for w in workers) and not by_tokens

@@ -22,14 +22,15 @@ from shardmill.core.errors import ModelError, UsageError
 from shardmill.models.folder import ModelFolder
 from shardmill.models.memory import identify_model, recall_by_device
 from shardmill.plan import Plan, Shard
+from shardmill.plan.limits import parse_usd
 from shardmill.plan.sizing.catalogue import CPU, Catalogue, Chip, load_catalogue
 from shardmill.plan.sizing.measured import Measured
 from shardmill.plan.sizing.memory import Need, embedding_need
 from shardmill.plan.sizing.options import COUNTS, Option, Workload, choose, estimate_option, fewest
+from shardmill.plan.sizing.prices import price_chip
 from shardmill.plan.sizing.shape import Shape, read_shape
 from shardmill.plan.sizing.speed import find_speed
 from shardmill.plan.spec import Spec, parse_duration
-from shardmill.run.costs.prices import price_chip
 from shardmill.run.costs.rates import known_rates
 from shardmill.run.planner import make_plan
 from shardmill.sources import Fields, Source, open_source
@@ -262,10 +263,10 @@ def parse_money(text: str) -> float:
     >>> parse_money("5USD")
     5.0
     """
-    match = re.fullmatch(r"\$?\s*(\d+(?:\.\d+)?)\s*(?:usd|\$)?", text.strip().lower())
-    if match is None:
-        raise UsageError(f"--budget {text}: not an amount of money.", hint="Write it as 5USD.")
-    return float(match[1])
+    try:
+        return float(str(parse_usd(text)))
+    except ValueError as error:
+        raise UsageError(f"--budget {text}: not an amount of money.", hint="Write it as 5USD.") from error
 
 
 def rows_of(forecast: Forecast) -> Sequence[Option]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from shardmill.ledger import Ledger
+from shardmill.ledger import Ledger, StaffLog
 from shardmill.plan import Plan
-from shardmill.plan.sizing.catalogue import Catalogue, load_catalogue
+from shardmill.plan.sizing.catalogue import load_catalogue
+from shardmill.plan.sizing.prices import find_price, spent_on
 from shardmill.plan.spec import Execution, make_execution
-from shardmill.run.costs.prices import find_price, price_around
+from shardmill.run.costs.prices import price_around
 from shardmill.run.editions import with_edition
 from shardmill.run.status.load import read_load
 from shardmill.run.status.state import Status, current_plan, glance
@@ -18,7 +17,8 @@ from shardmill.run.status.state import Status, current_plan, glance
 
 def look(ledger: Ledger, plan: Plan) -> Status:
     """The state of a run with its outlook, from its folder and, for a load, from the batch records in the database."""
-    seen = with_outlook(glance(ledger, plan), make_execution(ledger.execution()))
+    execution = make_execution(ledger.execution())
+    seen = with_outlook(glance(ledger, plan), execution, read_staff(ledger, execution))
     return with_edition(replace(seen, load=read_load(plan)), ledger)
 
 
@@ -40,9 +40,15 @@ class Watched:
         return look(self._ledger, self._plan)
 
 
-def with_outlook(status: Status, execution: Execution) -> Status:
+def read_staff(ledger: Ledger, execution: Execution) -> StaffLog | None:
+    """How many workers are wanted, and why; None of a run that does not act on a deadline or a budget."""
+    return ledger.staff.look() if execution.acts else None
+
+
+def with_outlook(status: Status, execution: Execution, staff: StaffLog | None = None) -> Status:
     """The status with its money, deadline and budget. Without more requests, so it may differ a little from `cost`."""
-    usd, usd_per_s = _spent(status, load_catalogue())
+    catalogue, own = load_catalogue(), execution.usd_per_hour
+    usd, usd_per_s = spent_on(status.workers, status.unlisted or {}, catalogue, own)
     prices = execution.price_in, execution.price_out
     by_tokens = sum(
         count * (price or 0.0) / 1e6 for count, price in zip((status.tokens, status.tokens_out), prices, strict=True)
@@ -51,7 +57,7 @@ def with_outlook(status: Status, execution: Execution) -> Status:
         usd, usd_per_s = usd or 0.0, usd_per_s or 0.0
     at_end = None
     if usd is not None:
-        hourly = [find_price(load_catalogue(), w["device"], w["cores"]) for w in status.workers]
+        hourly = [own if own is not None else find_price(catalogue, w["device"], w["cores"]) for w in status.workers]
         usd += by_tokens + price_around(status.times, execution, hourly)
         if usd_per_s is not None and status.eta_s is not None and status.share:
             at_end = usd + usd_per_s * status.eta_s + by_tokens * (1 - status.share) / status.share
@@ -62,25 +68,5 @@ def with_outlook(status: Status, execution: Execution) -> Status:
         usd_at_end=at_end,
         deadline_at=execution.deadline_at(began),
         budget_usd=execution.budget_usd,
+        staff=staff,
     )
-
-
-def _spent(status: Status, catalogue: Catalogue) -> tuple[float | None, float | None]:
-    """Dollars for the time of all workers, and dollars per second of the living; None if a price is unknown."""
-    # A host's CPU is included in the price of its GPU.
-    with_gpu = {w["host"] for w in status.workers if w.get("kind") == "cuda"}
-    paid = [w for w in status.workers if w.get("kind") != "cpu" or w["host"] not in with_gpu]
-    # Workers that a view does not list are taken to have machines like those that it does.
-    sizes = {w["device"]: w["cores"] for w in paid}
-    prices = {(w["device"], w["cores"]): find_price(catalogue, w["device"], w["cores"]) for w in paid}
-    others = {device: find_price(catalogue, device, sizes.get(device, 0)) for device in status.unlisted or {}}
-    if not paid or None in (*prices.values(), *others.values()):
-        return None, None
-    hourly = [(w, prices[w["device"], w["cores"]] or 0.0) for w in paid]
-    spent = sum(_device_s(w) * price for w, price in hourly)
-    spent += sum(seconds * (others[device] or 0.0) for device, seconds in (status.unlisted or {}).items())
-    return spent / 3600, sum(w["share"] * price for w, price in hourly if w["live"]) / 3600
-
-
-def _device_s(worker: Mapping[str, Any]) -> float:
-    return float(worker["share"] * max(0.0, worker["at"] - (worker["started"] or worker["began"])))

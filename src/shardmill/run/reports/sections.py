@@ -142,7 +142,10 @@ def _time(account: Account) -> Section:
         past = status.past_deadline_s if account.ended_at is None else account.ended_at - status.deadline_at
         said = "" if past is None else f", {'missed' if past > 0 else 'kept'} by {duration(abs(past))}"
         facts.append(("deadline", _when(status.deadline_at) + said))
-    return Section("Time", tuple(facts))
+    past_staff = status.staff.past if status.staff is not None else ()
+    rows = tuple((_when(each["at"]), f"{each['wanted']:,}", _cut(str(each["reason"]))) for each in past_staff)
+    grids = (Grid(("decided", "workers wanted", "why"), rows, (1,)),) if rows else ()
+    return Section("Time", tuple(facts), grids)
 
 
 def _cost(account: Account) -> Section:

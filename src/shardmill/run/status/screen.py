@@ -109,6 +109,9 @@ def _figures(status: Status) -> list[str]:
     if status.times.elapsed_s:
         lines.append(f"time     {status.times.describe()}")
     lines += _money_lines(status)
+    if status.staff is not None and status.staff.now is not None and status.state not in _OVER:
+        now = status.staff.now
+        lines += [f"wanted   {count(now.wanted, 'worker')}", *(f"         {part}" for part in now.reason.split("; "))]
     if status.bound is not None and status.state == "running":
         lines.append(f"speed    {_bound(status.bound)}")
     lines += _edition_lines(status)
@@ -270,6 +273,8 @@ def _render_step(step: Step) -> Text:
 
 def _render_end(status: Status) -> list[Text]:
     """Who stopped the run, or why it failed."""
+    if status.cause and status.state == "stopped":
+        return [Text(f"stopped by {status.by}: {status.cause}"), Text(status.hint)]
     if status.cause:
         return [Text(f"failed: {status.cause}"), *([Text(status.hint)] if status.hint else [])]
     return [Text(f"stopped by {status.by}")] if status.by else []

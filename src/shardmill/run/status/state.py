@@ -9,12 +9,12 @@ from typing import Any
 from shardmill.core.console import duration
 from shardmill.core.errors import UsageError
 from shardmill.core.startup import tell
-from shardmill.ledger import COMMITTED, DONE, FAILED, STOPPED, WANTED, Ledger, Step, count_states
+from shardmill.ledger import COMMITTED, DONE, FAILED, STOPPED, WANTED, Ledger, StaffLog, Step, count_states
+from shardmill.ledger.facts import Facts, facts_of_view, find_view, read_facts, under_way
 from shardmill.plan import Plan
 from shardmill.run.status.bound import find_bound
 from shardmill.run.status.edition import EditionState
 from shardmill.run.status.eta import Eta, WorkerPace, estimate_end
-from shardmill.run.status.facts import Facts, facts_of_view, find_view, read_facts, under_way
 from shardmill.run.status.load import TableLoad
 from shardmill.run.status.times import RunTimes, measure_times
 
@@ -39,7 +39,8 @@ class Status:
     failed rows by reason with an example each, None if they were not recorded. `bound` says what limits the speed.
     `view_age_s` is the age of the view that was shown, None if the records themselves were read. `usd` and `usd_at_end`
     are None if a price is unknown. The run is `wanted` if its workers are to do what is left, as it was last decided at
-    `decided_at`. `edition` is None for a run that was never refreshed, or if that was not read.
+    `decided_at`. `staff` has the wanted number of workers of a run with a deadline or a budget, and `edition` is of
+    a run that was refreshed; None if it has none, or if that was not read.
     """
 
     run: str
@@ -88,6 +89,7 @@ class Status:
     decided_at: float = 0.0
     rows_committed: int = 0
     edition: EditionState | None = None
+    staff: StaffLog | None = None
 
     @property
     def past_deadline_s(self) -> float | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pydantic import BaseModel
 
 from shardmill.core.errors import StoreError
+from shardmill.plan.sizing import SHARDS_PER_WORKER
 from shardmill.watch.monitor.reading import RunSeen
 
 # A reading that is older than this, several times as old as any should be, says that the store does not answer.
@@ -16,7 +17,8 @@ _OLD_S = 120.0
 class Backlog(BaseModel):
     """`unfinished` shards of wanted runs, those `held` by a worker included, and how many such `runs` there are.
 
-    A run whose shards are all committed, but that is not done, counts as one: its last steps need a worker, too.
+    A run whose shards are all committed, but that is not done, counts as one: its last steps need a worker, too. Of a
+    run with a deadline, eight shards count for each worker that is wanted.
     """
 
     unfinished: int
@@ -35,7 +37,12 @@ def count_backlog(seen: Iterable[RunSeen], now: float) -> Backlog:
             raise StoreError(f"{run.key} could not be read{f': {run.trouble}' if run.trouble else ''}.")
         status = run.status
         left = max(1, status.shards - status.shards_done) if status.wanted else 0
+        running = min(left, (status.shard_states or {}).get("running", 0))
+        staff = status.staff.now if status.staff is not None else None
+        if staff is not None:
+            # No more than make an autoscaler have the workers that are wanted; at the budget none for new shards.
+            left = min(left, max(running, SHARDS_PER_WORKER * staff.wanted))
         unfinished += left
-        held += min(left, (status.shard_states or {}).get("running", 0))
+        held += running
         runs += bool(left)
     return Backlog(unfinished=unfinished, held=held, runs=runs)

@@ -193,12 +193,14 @@ def _whole(value: Any) -> int | None:
 
 
 def _outlook(seen: RunSeen, status: Status) -> RunOutlook:
-    forecast = seen.forecast
+    forecast, staff = seen.forecast, status.staff.now if status.staff is not None else None
     return RunOutlook(
         usd=status.usd,
         usd_at_end=status.usd_at_end,
         budget_usd=status.budget_usd,
         deadline_at=status.deadline_at,
+        wanted=staff.wanted if staff is not None else None,
+        wanted_why=staff.reason if staff is not None else "",
         began_at=status.times.began_at,
         elapsed_s=None if status.times.began_at is None else status.times.elapsed_s,
         parts_s=status.times.by_part(),

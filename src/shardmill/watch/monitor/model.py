@@ -109,6 +109,8 @@ class RunOutlook(BaseModel):
     usd_at_end: float | None
     budget_usd: float | None
     deadline_at: float | None
+    wanted: int | None
+    wanted_why: ShownText
     began_at: float | None
     elapsed_s: float | None
     parts_s: dict[str, float]

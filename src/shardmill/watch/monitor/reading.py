@@ -15,7 +15,7 @@ from shardmill.core.errors import ShardmillError, UsageError
 from shardmill.ledger import Editions, HistoryPoint, Ledger, RunForecast
 from shardmill.plan import Plan
 from shardmill.plan.spec import Execution, make_execution
-from shardmill.run.costs.outlook import with_outlook
+from shardmill.run.costs.outlook import read_staff, with_outlook
 from shardmill.run.editions import with_edition
 from shardmill.run.status.state import Status, current_plan, glance
 from shardmill.watch.monitor.files import OpenPage, read_tail, shorten
@@ -142,7 +142,7 @@ class RunReader:
         if before is None or before.generation != self._plan.generation:
             self._recorded, self._around_state = Recorded(), ""
         execution = make_execution(self._ledger.execution())
-        status = with_outlook(glance(self._ledger, self._plan), execution)
+        status = with_outlook(glance(self._ledger, self._plan), execution, read_staff(self._ledger, execution))
         status = with_edition(status, self._ledger)
         now = self._clock()
         if self._is_due(now, status.state):

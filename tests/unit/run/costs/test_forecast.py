@@ -242,8 +242,8 @@ def test_numbers_with_units() -> None:
     [
         (("--gpus", "0xT4"), "not a number of GPUs"),
         (("--gpus", "8xT5"), "is not in the catalogue of devices"),
-        (("--deadline", "soon"), "not a time"),
-        (("--deadline", "2h soon"), "not a time"),
+        (("--deadline", "soon"), "not a duration"),
+        (("--deadline", "2h soon"), "not a duration"),
         (("--budget", "5EUR"), "not an amount of money"),
     ],
 )

@@ -10,10 +10,10 @@ import pytest
 from shardmill import run as runs
 from shardmill.core.devices import cores
 from shardmill.plan.sizing.catalogue import load_catalogue
+from shardmill.plan.sizing.prices import find_price
 from shardmill.plan.spec import Execution, make_spec
 from shardmill.run.costs.cost import figures, read_cost
 from shardmill.run.costs.outlook import with_outlook
-from shardmill.run.costs.prices import find_price
 from shardmill.testing import InProcessEngine
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+from shardmill.ledger import StaffLog
+from shardmill.plan.sizing.staff import Staff
 from shardmill.run.status.screen import follow, render
 from shardmill.run.status.state import Status
 from tests.support.statuses import NOW, a_status, a_worker
@@ -45,6 +47,19 @@ def test_a_deadline_and_a_budget_are_compared_with_the_end() -> None:
     early = "\n".join(shown(a_status(deadline_at=NOW + 8600, budget_usd=40.0)))
     assert "1 h 00 min to spare" in early
     assert "over by" not in early
+
+
+def test_the_wanted_number_of_workers_is_told_with_its_reason() -> None:
+    now = Staff(11, "8 would end 5 min 00 s past the deadline; 11 workers end 9 min 00 s before the deadline", NOW)
+    lines = shown(a_status(deadline_at=NOW + 8600, staff=StaffLog("g", now=now)))
+    at = lines.index("wanted   11 workers")
+    assert [line.strip() for line in lines[at + 1 : at + 3]] == now.reason.split("; ")
+
+
+def test_a_run_that_its_budget_stopped_says_how_to_go_on() -> None:
+    status = a_status(state="stopped", by="its budget", cause="$5.00 of $5.00 are spent", hint="Go on with: this")
+    assert "stopped by its budget: $5.00 of $5.00 are spent" in shown(status)
+    assert "Go on with: this" in shown(status)
 
 
 def test_of_a_thousand_workers_the_worst_come_first() -> None:

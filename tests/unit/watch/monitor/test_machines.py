@@ -24,6 +24,7 @@ pytest.importorskip("prometheus_client")
 import httpx2
 from prometheus_client import parser
 
+from shardmill.plan.sizing.staff import Staff
 from shardmill.watch.alerts import AlertDesk
 from shardmill.watch.alerts.rules import SeenRun
 from shardmill.watch.monitor.access import Access
@@ -31,7 +32,7 @@ from shardmill.watch.monitor.app import make_app
 from shardmill.watch.monitor.backlog import count_backlog
 from shardmill.watch.monitor.machines import machine_paths
 from shardmill.watch.monitor.metrics import OWN_FACTS, RUN_FACTS, write_metrics
-from shardmill.watch.monitor.reading import RunSeen
+from shardmill.watch.monitor.reading import RunReader, RunSeen
 from shardmill.watch.monitor.watcher import Watcher
 
 TOKEN = "a token of the tests"
@@ -124,6 +125,18 @@ def test_without_a_file_there_are_no_alerts(tmp_path: Path) -> None:
     make_run(tmp_path, "a")
     assert ask(Watcher(tmp_path), "/api/runs").json()["alerts"] == []
     assert ask(Watcher(tmp_path), "/api/alerts").json() == {"watching": False, "open": [], "failing": []}
+
+
+def test_a_run_whose_budget_ends_it_has_no_backlog_but_what_is_held(tmp_path: Path) -> None:
+    ledger = make_run(tmp_path, "a", held=1)
+    ledger.put_execution({"budget_usd": 5.0, "acts": True})
+    reader = RunReader("a", str(tmp_path / "a"))
+    ledger.staff.decide("w", 60.0, lambda before: Staff(2, "so", 1.0))
+    seen = reader.read()
+    assert count_backlog([seen], seen.read_at or 0.0).unfinished == 3
+    ledger.staff.decide("w", 60.0, lambda before: Staff(0, "it is spent", 2.0, ends=True))
+    seen = reader.read()
+    assert count_backlog([seen], seen.read_at or 0.0).unfinished == 1
 
 
 def test_a_run_that_was_deleted_is_no_trouble() -> None:

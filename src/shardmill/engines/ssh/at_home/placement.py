@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 
 from shardmill.core.console import Bar, say
-from shardmill.core.errors import HostError
+from shardmill.core.errors import HostError, StoreError
 from shardmill.engines.ssh.at_home.home import FINISH, STOP, Home
 from shardmill.engines.ssh.at_home.host import HostAtWork
 from shardmill.engines.ssh.at_home.uploads import UploadProgress
@@ -17,6 +18,7 @@ from shardmill.plan.spec import Execution
 _LOOK_S = 0.2
 _END_S = 40.0
 _GIVE_UP_S = 300.0
+_STAFF_LOOK_S = 5.0
 
 
 class SshPlacement:
@@ -40,6 +42,7 @@ class SshPlacement:
         self._thread = threading.Thread(target=self._run, name="ssh", daemon=True)
         self._failed: BaseException | None = None
         self._stop = False
+        self._acts, self._looked_at = execution.acts, 0.0
 
     def start(self) -> None:
         """Start, and show progress while hosts are set up; hosts that are ready already work."""
@@ -63,6 +66,11 @@ class SshPlacement:
 
     def poll(self) -> bool:
         if self._thread.is_alive():
+            if self._acts and time.monotonic() - self._looked_at >= _STAFF_LOOK_S:
+                self._looked_at = time.monotonic()
+                # At the budget home claims no more for its hosts.
+                with contextlib.suppress(StoreError):
+                    self._home.ledger.staff.look()
             return True
         if self._failed is not None:
             raise self._failed

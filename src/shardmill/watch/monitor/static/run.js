@@ -226,6 +226,7 @@ export class RunView {
       done || outlook.usd_at_end === null ? null : ["Cost at the end", money(outlook.usd_at_end), ""],
       outlook.budget_usd === null ? null : ["Budget", money(outlook.budget_usd), overBudget(outlook)],
       outlook.deadline_at === null ? null : ["Deadline", clock(outlook.deadline_at), ""],
+      done || outlook.wanted === null ? null : ["Workers wanted", count(outlook.wanted), outlook.wanted_why],
       ...run.steps.filter((step) => step.step !== "sweep").map((step) => [`Step ${step.step}`, step.state, ""]),
     ]);
   }

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from shardmill.ledger import COMMITTED, Ledger, RunView, Totals, is_large, is_live, mark_states, merge_reasons
+from shardmill.ledger.ledger import Ledger
+from shardmill.ledger.overview import is_large
+from shardmill.ledger.view import COMMITTED, RunView, Totals, mark_states, merge_reasons
+from shardmill.ledger.worker import is_live
 from shardmill.plan import Plan
 
 # A view is out of date after this many of its intervals: nobody writes it any more.

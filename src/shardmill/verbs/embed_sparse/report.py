@@ -5,54 +5,39 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow.compute as pc
 
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.results.merge import read_rows
-from shardmill.run.reports.shape import Chart, Section
+from shardmill.run.reports.counts import Counts
+from shardmill.run.reports.shape import Section
 from shardmill.run.status.state import Status
 from shardmill.verbs.embed_sparse.rows import SPARSE
-
-_BINS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Sparsity:
-    """The words of the rows of a finished run: how many a row has, and how many rows have none; failed rows aside.
+    """The words of the rows of a finished run: how many a row has, and how many rows have none; failed rows aside."""
 
-    `counts` are rows by their number of words, in tenths of `most`.
-    """
-
-    items: int
+    words: Counts
     without: int
-    mean: float
-    most: int
-    counts: tuple[int, ...]
 
     name: ClassVar[str] = "sparsity"
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self.words), "without": self.without}
 
     def headline(self) -> tuple[tuple[str, str], ...]:
         return ()
 
     def section(self) -> Section:
         facts = (
-            ("items", f"{self.items:,}"),
+            ("items", f"{self.words.items:,}"),
             *([("without a word", f"{self.without:,}")] if self.without else []),
-            ("words per item", f"{self.mean:,.1f}, {self.most:,} at most"),
+            ("words per item", self.words.describe()),
         )
-        places = tuple(f"{self.most * place // _BINS:,}" for place in range(_BINS))
-        chart = Chart(
-            "items by their number of words, each bar from one number on",
-            tuple(map(float, self.counts)),
-            places,
-            bars=True,
-        )
-        return Section("Sparse vectors", facts, (), (chart,) if self.counts else ())
+        return Section("Sparse vectors", facts, (), self.words.chart("words"))
 
 
 def read_sparse(ledger: Ledger, plan: Plan, status: Status) -> Sparsity | None:
@@ -63,8 +48,4 @@ def read_sparse(ledger: Ledger, plan: Plan, status: Status) -> Sparsity | None:
         pc.list_value_length(batch.column(SPARSE)).drop_null().to_numpy(zero_copy_only=False)
         for batch in read_rows(ledger, plan, [SPARSE])
     ]
-    every = np.concatenate([np.zeros(0, np.int64), *lengths])
-    most = int(every.max(initial=0))
-    counts = np.histogram(every, _BINS, (0, most))[0] if most else ()
-    mean = float(every.mean()) if len(every) else 0.0
-    return Sparsity(len(every), int((every == 0).sum()), round(mean, 3), most, tuple(map(int, counts)))
+    return Sparsity(Counts.of(lengths), sum(int((each == 0).sum()) for each in lengths))

@@ -5,55 +5,39 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from shardmill.core.token_vectors import TokenColumn
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.results.merge import part_schema, read_rows
-from shardmill.run.reports.shape import Chart, Section
+from shardmill.run.reports.counts import Counts
+from shardmill.run.reports.shape import Section
 from shardmill.run.status.state import Status
 from shardmill.verbs.embed_tokens.rows import COUNT
-
-_BINS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """The vectors of the rows of a finished run: how many a row has, and how many bytes one takes; failed rows aside.
+    """The vectors of the rows of a finished run: how many a row has, and the bytes of each; failed rows aside."""
 
-    `counts` are rows by their number of vectors, in tenths of `most`.
-    """
-
-    items: int
+    by_item: Counts
     vectors: int
     vector_bytes: int
-    mean: float
-    most: int
-    counts: tuple[int, ...]
 
     name: ClassVar[str] = "token_vectors"
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self.by_item), "vectors": self.vectors, "vector_bytes": self.vector_bytes}
 
     def headline(self) -> tuple[tuple[str, str], ...]:
         return ()
 
     def section(self) -> Section:
         facts = (
-            ("items", f"{self.items:,}"),
+            ("items", f"{self.by_item.items:,}"),
             ("vectors", f"{self.vectors:,} of {self.vector_bytes:,} bytes"),
-            ("vectors per item", f"{self.mean:,.1f}, {self.most:,} at most"),
+            ("vectors per item", self.by_item.describe()),
         )
-        places = tuple(f"{self.most * place // _BINS:,}" for place in range(_BINS))
-        chart = Chart(
-            "items by their number of vectors, each bar from one number on",
-            tuple(map(float, self.counts)),
-            places,
-            bars=True,
-        )
-        return Section("Token vectors", facts, (), (chart,) if self.counts else ())
+        return Section("Token vectors", facts, (), self.by_item.chart("vectors"))
 
 
 def read_token_counts(ledger: Ledger, plan: Plan, status: Status) -> TokenCounts | None:
@@ -64,9 +48,5 @@ def read_token_counts(ledger: Ledger, plan: Plan, status: Status) -> TokenCounts
     counted = [
         batch.column(COUNT).drop_null().to_numpy(zero_copy_only=False) for batch in read_rows(ledger, plan, [COUNT])
     ]
-    every = np.concatenate([np.zeros(0, np.int64), *counted])
-    most = int(every.max(initial=0))
-    counts = np.histogram(every, _BINS, (0, most))[0] if most else ()
-    mean = round(float(every.mean()), 3) if len(every) else 0.0
     size = 0 if column is None else column.vector_bytes
-    return TokenCounts(len(every), int(every.sum()), size, mean, most, tuple(map(int, counts)))
+    return TokenCounts(Counts.of(counted), sum(int(each.sum()) for each in counted), size)

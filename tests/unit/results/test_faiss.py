@@ -239,7 +239,7 @@ def test_a_missing_library_is_told(run: Run, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtra, match=r"pip install 'shardmill\[faiss\]'"):
         run.merge(tmp_path / "index.faiss")
-    assert_told(shardmill("merge", run.ledger.url, "--out", tmp_path / "i.faiss"), 2, "faiss is not installed")
+    assert_told(shardmill("merge", run.ledger.url, "--out", tmp_path / "i.faiss"), 2, "faiss-cpu is not installed")
     assert not (tmp_path / "index.faiss").exists()
 
 

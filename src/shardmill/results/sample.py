@@ -106,22 +106,25 @@ class _SampleCheck:
         so_far = self._take_up()
         before = so_far.rows
         device = open_here(self._reference, precise=True, reference=True)
-        drawn = [(shard, self._items(shard, rows)) for shard, rows in draw(self._counts, self._asked, so_far.seed)]
-        drawn = self._with_own(drawn, so_far.seed)
-        left = drawn[so_far.shards :]
-        reference = name_reference(self._reference, device, {commit.kernel for commit in self._commits.values()})
-        if left and not self._quiet:
-            rows = sum(len(items) for _, items in left)
-            say(f"Computing {rows:,} rows again {reference}: about {duration(self._estimate_s(left))}.")
-        kept_at = time.monotonic()
-        with Bar("computing again", quiet=self._quiet) as bar:
-            for shard, items in left:
-                self._compare(shard, items, so_far)
-                so_far.shards += 1
-                bar.count(so_far.rows, self._asked, "rows")
-                if time.monotonic() - kept_at >= _KEEP_EVERY_S:
-                    kept_at = time.monotonic()
-                    self._keep(so_far)
+        try:
+            drawn = [(shard, self._items(shard, rows)) for shard, rows in draw(self._counts, self._asked, so_far.seed)]
+            drawn = self._with_own(drawn, so_far.seed)
+            left = drawn[so_far.shards :]
+            reference = name_reference(self._reference, device, {commit.kernel for commit in self._commits.values()})
+            if left and not self._quiet:
+                rows = sum(len(items) for _, items in left)
+                say(f"Computing {rows:,} rows again {reference}: about {duration(self._estimate_s(left))}.")
+            kept_at = time.monotonic()
+            with Bar("computing again", quiet=self._quiet) as bar:
+                for shard, items in left:
+                    self._compare(shard, items, so_far)
+                    so_far.shards += 1
+                    bar.count(so_far.rows, self._asked, "rows")
+                    if time.monotonic() - kept_at >= _KEEP_EVERY_S:
+                        kept_at = time.monotonic()
+                        self._keep(so_far)
+        finally:
+            self._reference.close()
         self._forget()
         figures = self._rounded.measure() if self._rounded is not None else {}
         return self._judge(so_far, reference, before, figures), figures

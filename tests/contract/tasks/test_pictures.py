@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from shardmill.core.devices import Device
 from shardmill.core.errors import ModelError, SpecError, UsageError
 from shardmill.plan.spec import make_spec
 from shardmill.run.result import Run
-from shardmill.run.running import start
+from shardmill.run.running import resume, start
 from shardmill.tasks.base import add_bytes
 from shardmill.testing import InProcessEngine
 from shardmill.verbs.embed.task import EmbedTask
@@ -27,6 +30,18 @@ torch = needed("torch")
 transformers = needed("transformers")
 Image = needed("PIL.Image")
 
+# A process that is killed after its first shard, with the processes that decode for it.
+_KILLED = """
+import sys
+from shardmill.plan.spec import make_spec
+from shardmill.run.running import start
+from shardmill.testing import InProcessEngine, crash_at
+
+source, model, out = sys.argv[1:]
+work = {"source": source, "task": "embed", "params": {"model": model}, "id": "name", "picture": "image"}
+spec = make_spec(work, {"device": "cpu", "precision": "float32", "shard_bytes": 4096, "lease_s": 5.0})
+start(spec, out, engine=InProcessEngine(on_step=crash_at("committed", after=1)))
+"""
 SIZES = ((60, 45), (45, 60), (32, 32), (200, 33), (20, 90), (17, 17))
 
 
@@ -135,6 +150,21 @@ def test_a_run_that_breaks_off_is_resumed(models: dict[str, Path], tmp_path: Pat
 
 class Broken(BaseException):
     """Ends a worker at a step, with what it has begun left behind."""
+
+
+def test_killed_and_finished_on_another_engine(models: dict[str, Path], tmp_path: Path) -> None:
+    source = write_pictures(tmp_path / "pictures.parquet", [encode(noise(seed)) for seed in range(20)])
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(source), str(models["clip"]), str(tmp_path / "run")], timeout=240
+    )
+    assert done.returncode == -signal.SIGKILL
+    run = Run(tmp_path / "run")
+    assert 0 < len(run.ledger.commits.shards()) < len(run.plan.shards)
+    resume(tmp_path / "run", {"engine": "local", "workers": 1})
+    report = run.verify(sample="all")
+    assert report.verified, report
+    assert run.table()["name"].to_pylist() == [f"item {i}" for i in range(20)]
+    run.close()
 
 
 def test_a_picture_is_found_by_words_and_by_a_picture(models: dict[str, Path], tmp_path: Path) -> None:

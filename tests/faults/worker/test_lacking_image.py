@@ -18,10 +18,10 @@ from tests.support.waiting import PATIENCE_S
 
 LACKS = """
 from shardmill import testing
-from shardmill.core.errors import missing_extra
+from shardmill.core.extras import missing_package
 
 def open(self, device):
-    raise missing_extra("optuna", "tune")
+    raise missing_package("optuna")
 
 testing.FakeTask.open = open
 """

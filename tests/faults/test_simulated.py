@@ -10,15 +10,15 @@ from campaigns.planted_bugs import BUGS
 SEEDS = 100
 # The first seed that shows each planted bug, which is played before the others.
 SHOWS = {
-    "commit-before-errors": 2,
-    "commit-before-part": 2,
-    "commit-by-put": 7,
-    "delete-without-lock": 11,
-    "kept-with-gaps": 1,
-    "one-generation": 5,
-    "refusal-believed": 10,
-    "settings-made-up": 2,
-    "start-over-in-two-steps": 43,
+    "commit-before-errors": 1,
+    "commit-before-part": 1,
+    "commit-by-put": 6,
+    "delete-without-lock": 17,
+    "kept-with-gaps": 5,
+    "one-generation": 104,
+    "refusal-believed": 4,
+    "settings-made-up": 7,
+    "start-over-in-two-steps": 75,
     "sweep-at-start": 23,
 }
 

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+
+from tests.support.libraries import needed
+
+yaml = needed("yaml")
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))

@@ -19,9 +19,10 @@ from shardmill.models.pictures.decoder import PictureDecoder
 from shardmill.models.pictures.pixels import BadPicture, PictureShape, describe, make_decoder, read_pixels
 from shardmill.models.pictures.processor import read_processor
 from tests.support.libraries import needed
-from tests.support.picture_models import encode, noise
 
 Image = needed("PIL.Image")
+
+from tests.support.picture_models import encode, noise  # noqa: E402
 
 SQUARE = PictureShape(8, 8)
 MOST = 1_000_000

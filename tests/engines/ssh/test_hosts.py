@@ -133,7 +133,8 @@ def test_hosts_that_their_cloud_takes_give_their_shards_back(
     with metadata_service() as service:
         monkeypatch.setenv("SHARDMILL_SPOT_NOTICE", f"gcp={service.address}")
         home = start_home(fake_spec(write_jsonl(rows), **how, **cluster(tmp_path, hosts, workers=1)), run)
-        wait_for(lambda: done(run) >= 3)
+        # A worker that comes once the notice is withdrawn would do the rest.
+        wait_for(lambda: done(run) >= 3 and all(host.workers() for host in hosts))
         service.taken = True
         wait_for(lambda: not any(host.workers() for host in hosts))
         service.taken = False

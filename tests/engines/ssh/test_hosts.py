@@ -129,7 +129,7 @@ def test_hosts_that_their_cloud_takes_give_their_shards_back(
 ) -> None:
     """The command's variable is that of its workers: they end at once, the hosts are lost, and the run goes on."""
     rows, run = fake_rows(4_000), tmp_path / "run"
-    how = {"params": {"delay_s": 0.04}, "shard_bytes": 6_000, "lease_s": 600.0}
+    how = {"params": {"delay_s": 0.4}, "shard_bytes": 6_000, "lease_s": 600.0}
     with metadata_service() as service:
         monkeypatch.setenv("SHARDMILL_SPOT_NOTICE", f"gcp={service.address}")
         home = start_home(fake_spec(write_jsonl(rows), **how, **cluster(tmp_path, hosts, workers=1)), run)

@@ -153,7 +153,7 @@ def test_a_worker_frees_its_model_before_it_verifies(
     monkeypatch.setattr(FakeTask, "open", lambda task, device: seen.append("opened"))
     monkeypatch.setattr(FakeTask, "close", lambda task: seen.append("closed"))
     work(place, device="cpu")
-    assert seen == ["opened", "closed", "opened"]
+    assert seen == ["opened", "closed", "opened", "closed"]
 
 
 def test_a_finished_run_shows_its_average_rate(write_jsonl: Write, tmp_path: Path, shardmill: Cli) -> None:

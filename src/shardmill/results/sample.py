@@ -124,7 +124,9 @@ class _SampleCheck:
                         kept_at = time.monotonic()
                         self._keep(so_far)
         finally:
-            self._reference.close()
+            # What fails now changes nothing of what was compared.
+            with suppress(Exception):
+                self._reference.close()
         self._forget()
         figures = self._rounded.measure() if self._rounded is not None else {}
         return self._judge(so_far, reference, before, figures), figures

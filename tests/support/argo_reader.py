@@ -64,14 +64,14 @@ class Node:
 class ArgoReader:
     """One workflow. `hurry` divides the pauses between retries and the time that a pod may be pending.
 
-    Pods of the nodes in `evicts` are evicted once they run.
+    Pods of the nodes in `evicts` are evicted once they run, those in `deletes` deleted.
     """
 
     def __init__(
         self, api: ClusterApi, workflow: Json, template: Json | None, inject: Inject, *, hurry: float = 10.0
     ) -> None:
         self.api, self.inject, self.hurry = api, inject, hurry
-        self.evicts: set[str] = set()
+        self.evicts, self.deletes = set[str](), set[str]()
         self.name, self.namespace = workflow["metadata"]["name"], workflow["metadata"].get("namespace", "default")
         spec = dict(workflow["spec"])
         if reference := spec.pop("workflowTemplateRef", None):
@@ -291,10 +291,18 @@ class ArgoReader:
         selected = f"workflows.argoproj.io/workflow={self.name}"
         found, _ = patiently(lambda: self.api.items(self.api.path("pods"), labelSelector=selected), PATIENCE_S)
         self._pods = {pod["metadata"]["name"]: pod for pod in found}
-        for node in [node for node in self.nodes.values() if node.name.partition(".")[2] in self.evicts]:
-            if self._pods.get(node.pod, {}).get("status", {}).get("phase") == "Running":
-                self.evicts.remove(node.name.partition(".")[2])
-                self._evict(node.pod)
+        for ends, end in ((self.evicts, self._evict), (self.deletes, self._delete)):
+            for node in [node for node in self.nodes.values() if self._within(node) in ends]:
+                if self._pods.get(node.pod, {}).get("status", {}).get("phase") == "Running":
+                    ends.remove(self._within(node))
+                    end(node.pod)
+
+    def _within(self, node: Node) -> str:
+        """The name of a node without that of its workflow."""
+        return node.name.removeprefix(self.name).removeprefix(".")
+
+    def _delete(self, pod: str) -> None:
+        self._ask("DELETE", self.api.path("pods", pod), {"gracePeriodSeconds": 1})
 
     def _evict(self, pod: str) -> None:
         grace = {"gracePeriodSeconds": 1}

@@ -80,14 +80,13 @@ class KubeCluster:
     def namespace(self) -> Iterator[str]:
         """A namespace of its own, with the keys of the tests' S3 server as a Secret."""
         name = f"test-{uuid.uuid4().hex[:8]}"
-        keys = {key: os.environ[key] for key in _KEYS} | {"AWS_ALLOW_HTTP": "true"}
         self.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
             {
                 "apiVersion": "v1",
                 "kind": "Secret",
                 "metadata": {"name": SECRET, "namespace": name},
-                "stringData": keys,
+                "stringData": bucket_keys(),
             },
         )
         try:
@@ -138,6 +137,11 @@ class KubeCluster:
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
+
+
+def bucket_keys() -> dict[str, str]:
+    """The keys of the tests' S3 server, as variables of a pod."""
+    return {key: os.environ[key] for key in _KEYS} | {"AWS_ALLOW_HTTP": "true"}
 
 
 def watch_for(what: Callable[[], Any]) -> Any:

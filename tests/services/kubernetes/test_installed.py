@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests.support.kube_pools import ensure_keda, want
 from tests.support.kube_runs import assert_committed_once, put_source, spec_of
 from tests.support.shipped import IMAGE, NODES, copy_for_reader
 from tests.support.together import TestSite
+from tools.manifests import OVERLAYS
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("steady")]
 
@@ -138,6 +140,36 @@ def _with_image(site: TestSite, objects: list[Json]) -> list[Json]:
 
 
 @pytest.mark.by_command
+@pytest.mark.parametrize("overlay", [name for name, parts in OVERLAYS.items() if {"pool", "keda"} & {*parts}])
+def test_an_overlay_does_a_run_as_it_is_installed(own: TestSite, tmp_path: Path, overlay: str) -> None:
+    """With an image name of the reader's own, on a node with the labels of the cloud."""
+    folder, parts = f"{own.bucket}/{own.namespace}/{overlay}", OVERLAYS[overlay]
+    home = copy_for_reader(tmp_path / "kubernetes", own.namespace, folder)
+    objects = fit(own, _with_image(own, kustomize(own.cluster, home / "overlays" / overlay)))
+    run = want(folder, "run", put_source(own.bucket, 200))
+    cloud = next((part for part in parts if part in NODES), "")
+    with contextlib.ExitStack() as stack:
+        if "keda" in parts:
+            ensure_keda(own.cluster)
+        if cloud:
+            stack.enter_context(labelled(own.cluster, NODES[cloud]))
+        _install(own, objects)
+        try:
+            watch_for(lambda: run.state.look().state == "done")
+        finally:
+            _forget_pools(own, objects)
+    assert_committed_once(run)
+    assert _verified(f"{folder}/run")
+
+
+def _forget_pools(site: TestSite, objects: list[Json]) -> None:
+    """Nodes are of no namespace, so they do not go with it."""
+    for each in objects:
+        if each["kind"] in ("NodePool", "EC2NodeClass"):
+            site.cluster.kubectl("delete", each["kind"].lower(), each["metadata"]["name"], "--wait=false")
+
+
+@pytest.mark.by_command
 @pytest.mark.parametrize("installed", ["eks-argo", "gke-argo", "chart"])
 def test_templates_of_argo_do_a_run_as_they_are_installed(own: TestSite, tmp_path: Path, installed: str) -> None:
     """With an image name of the reader's own, on nodes with the labels of the cloud, and as the shipped account."""
@@ -150,8 +182,7 @@ def test_templates_of_argo_do_a_run_as_they_are_installed(own: TestSite, tmp_pat
         home = copy_for_reader(tmp_path / "kubernetes", own.namespace, folder)
         objects = _with_image(own, kustomize(own.cluster, home / "overlays" / installed))
     _install(own, objects)
-    pools = [each["metadata"]["name"] for each in objects if each["kind"] == "NodePool"]
-    assert bool(pools) == (cloud == "eks")
+    assert any(each["kind"] == "NodePool" for each in objects) == (cloud == "eks")
     (template,) = [each for each in objects if each["metadata"]["name"] == EMBED]
     try:
         if cloud in NODES:
@@ -160,8 +191,7 @@ def test_templates_of_argo_do_a_run_as_they_are_installed(own: TestSite, tmp_pat
         else:
             _embedded(own, template)
     finally:
-        for name in pools:
-            own.cluster.kubectl("delete", "nodepool", name, "--wait=false")
+        _forget_pools(own, objects)
 
 
 def _embedded(site: TestSite, template: Json) -> None:
